@@ -29,6 +29,36 @@ fn directories_are_listed_described_made_renamed_and_removed() {
 }
 
 #[test]
+fn what_cannot_be_removed_keeps_nothing_else_from_being_removed() {
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let field = Field::new();
+        std::fs::create_dir(field.path("to/b")).unwrap();
+        ["to/a", "to/c"].map(|name| std::fs::write(field.path(name), "x").unwrap());
+        let run = expect(1, ["rm", &server.url(field.path("to/*"))]);
+        assert!(run.stderr_text().contains("to/b: is a directory"), "{}", run.stderr_text());
+        assert_eq!(support::names(&field.path("to")), ["b"], "directories are removed with -r only");
+    }
+}
+
+#[test]
+fn a_file_is_not_stored_under_a_name_that_only_a_directory_can_have() {
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let field = Field::new();
+        for options in [&["cp"][..], &["cp", "-r"]] {
+            let ends = [server.url(field.path("from/one")), server.url(field.path("to/missing/"))];
+            let run = whimbrel(options.iter().copied().chain(ends.iter().map(String::as_str))).run().unwrap();
+            assert!(!run.success(), "{options:?}");
+            assert!(support::names(&field.path("to")).is_empty(), "{options:?}");
+        }
+        let ends = [server.url(field.path("from/deep")), server.url(field.path("to/made/"))];
+        expect(0, ["cp", "-r"].into_iter().chain(ends.iter().map(String::as_str)));
+        assert_eq!(support::names(&field.path("to")), ["made"]);
+    }
+}
+
+#[test]
 fn checksums_are_those_of_the_files() {
     for kind in Server::kinds() {
         let Some(server) = kind() else { continue };

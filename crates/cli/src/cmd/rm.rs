@@ -42,34 +42,53 @@ async fn remove_all(args: RmArgs, global: &Global) -> Result<u8, Fault> {
     let mut output = Output::new(global);
     let mut codes = Vec::new();
     for place in &args.places {
-        let removed = remove_place(&args, place, global, &mut output).await;
-        codes.push(match removed {
-            Err(fault) if !(args.force && fault.code == FaultCode::NotFound) => {
-                output.fault(&fault.side_if_unknown(Side::Source))
+        match paths_of(place, global).await {
+            Ok((mut end, paths)) => {
+                for path in paths {
+                    let removed = remove_one(&args, &mut end, &place.with_path(path)).await;
+                    let is_lost = removed.as_ref().is_err_and(|fault| fault.side == Some(Side::Network));
+                    codes.push(told(&args, removed, global, &mut output));
+                    if is_lost {
+                        break;
+                    }
+                }
             }
-            _ => 0,
-        });
+            Err(fault) => codes.push(told(&args, Err(fault), global, &mut output)),
+        }
     }
     Ok(for_each_code(&codes))
 }
 
-async fn remove_place(args: &RmArgs, place: &Place, global: &Global, output: &mut Output) -> Result<(), Fault> {
+/// What a place means: itself, or what fits its pattern.
+async fn paths_of(place: &Place, global: &Global) -> Result<(End, Vec<Vec<u8>>), Fault> {
     let mut end = open(place, global).await?;
-    let paths = if place.target.is_some() && wildcard::has_wildcards(&place.path) {
-        wildcard::expand(&mut end, &place.path).await?.all()?
-    } else {
-        vec![place.path.clone()]
+    let paths = match place.target.is_some() && wildcard::has_wildcards(&place.path) {
+        true => wildcard::expand(&mut end, &place.path).await?.all()?,
+        false => vec![place.path.clone()],
     };
-    for path in paths {
-        let found =
-            end.stat(&path, true).await?.ok_or_else(|| not_found(&place.with_path(path.clone()), Side::Source))?;
-        remove(&mut end, &path, &found, args.recursive).await?;
-        if global.json || global.verbose > 0 {
+    Ok((end, paths))
+}
+
+/// Removes one; gives its path.
+async fn remove_one(args: &RmArgs, end: &mut End, place: &Place) -> Result<Vec<u8>, Fault> {
+    let found = end.stat(&place.path, true).await?.ok_or_else(|| not_found(place, Side::Source))?;
+    remove(end, &place.path, &found, args.recursive).await?;
+    Ok(place.path.clone())
+}
+
+/// Tells what became of it; its exit code.
+fn told(args: &RmArgs, removed: Result<Vec<u8>, Fault>, global: &Global, output: &mut Output) -> u8 {
+    match removed {
+        Ok(path) if global.json || global.verbose > 0 => {
             let text = format!("removed {}", quote_path(&path));
             output.result(&json!({ "event": "removed", "path": path_value(&path) }), &text);
+            0
         }
+        Err(fault) if !(args.force && fault.code == FaultCode::NotFound) => {
+            output.fault(&fault.side_if_unknown(Side::Source))
+        }
+        _ => 0,
     }
-    Ok(())
 }
 
 async fn remove(end: &mut End, path: &[u8], found: &Object, recursive: bool) -> Result<(), Fault> {
@@ -95,20 +114,26 @@ async fn remove_tree(end: &mut End, root: &[u8]) -> Result<(), Fault> {
             entries.extend(batch.into_iter().map(|(object, _)| object));
             Ok(())
         })
-        .await?;
+        .await
+        .or_else(unless_gone)?;
         for object in entries {
             let path = join(&directory, &object.path);
             if object.kind == ObjectKind::Directory {
                 open.push(path);
             } else {
-                end.run(Op::Delete(path)).await?;
+                end.run(Op::Delete(path)).await.map(drop).or_else(unless_gone)?;
             }
         }
         directories.push(directory);
     }
     // Every directory was met before what is in it.
     for directory in directories.into_iter().rev() {
-        end.run(Op::RemoveDirectory(directory)).await?;
+        end.run(Op::RemoveDirectory(directory)).await.map(drop).or_else(unless_gone)?;
     }
     Ok(())
+}
+
+/// What somebody else has removed meanwhile needs no removing.
+fn unless_gone(fault: Fault) -> Result<(), Fault> {
+    if fault.code == FaultCode::NotFound { Ok(()) } else { Err(fault) }
 }

@@ -243,7 +243,9 @@ impl<S: Sieve> Planning<S> {
         for (source, copy) in copies {
             let existing = (!within).then(|| existing.clone().map_or(Existing::Absent, Existing::Present));
             let object = known.source.clone().filter(|_| single);
-            self.add_source(&source, &copy, (object, existing), Demand::default());
+            // Nothing but a directory can have a name that ends in a slash.
+            let recursive = (destination.path.ends_with(b"/") && !is_directory).then_some(true);
+            self.add_source(&source, &copy, (object, existing), Demand { recursive, ..Demand::default() });
         }
         Ok(())
     }
@@ -525,7 +527,9 @@ fn as_file(mut object: Object, path: &[u8]) -> Object {
 /// The last component; empty for the root, whose contents are meant then.
 pub fn base_name(path: &[u8]) -> &[u8] {
     let name = path.split(|&byte| byte == b'/').rfind(|part| !part.is_empty()).unwrap_or(b"");
-    if name == b"." || name == b".." || name == b"~" { b"" } else { name }
+    // A home is written so, and nothing before it; elsewhere it is a name like others.
+    let is_home = name == b"~" && path.iter().all(|byte| b"/~".contains(byte));
+    if name == b"." || name == b".." || is_home { b"" } else { name }
 }
 
 fn not_found(path: &[u8]) -> Fault {
@@ -557,5 +561,6 @@ mod tests {
         assert_eq!(base_name(b"c"), b"c");
         assert_eq!(base_name(b"/"), b"");
         assert_eq!(base_name(b"./"), b"");
+        assert_eq!([&b"~"[..], b"/~/", b"/a/~"].map(base_name), [&b""[..], b"", b"~"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The streaming planner: listings in, actions out.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 use super::{
@@ -83,6 +83,8 @@ struct Listing {
     absent: Option<Names>,
     destination_done: bool,
     source_done: bool,
+    /// Where links are copied: the names that were met, each as its digest.
+    met: Option<HashSet<u64>>,
     /// The source's entries are not all known.
     source_broken: bool,
     /// Source entries that wait for the end of the destination.

@@ -218,6 +218,32 @@ fn names_that_would_leave_the_directory_are_refused_and_dots_ignored() {
 }
 
 #[test]
+fn nothing_is_written_through_a_link_that_is_copied() {
+    let link = || Object::symlink(&b"x"[..], "/home/me/.ssh");
+    for (first, second) in [(link(), Object::directory(&b"x"[..])), (Object::file(&b"x"[..], 1), link())] {
+        let mut planner = Planner::new(PlanOptions { links: Links::Copy, ..recursive() });
+        planner.add_root(Root::new("/s", "/d").object(Object::directory("")));
+        let Some(Query::List { query, .. }) = planner.poll_query() else { panic!("a directory is listed") };
+        for object in [first, second, Object::file(&b"y"[..], 1)] {
+            planner.handle(PlanInput::Source { query, object });
+        }
+        planner.handle(PlanInput::SourceEnd { query });
+        let plan: Vec<_> = std::iter::from_fn(|| planner.poll_action()).collect();
+        let refused = |action: &&Action| matches!(action, Action::Refuse { item, .. } if item.destination == b"/d/x");
+        assert_eq!(plan.iter().filter(refused).count(), 1, "{plan:?}");
+        assert_eq!(plan.len(), 5, "the directory, the first, the refusal, the other file, the attributes: {plan:?}");
+    }
+    let disks = Disks::default()
+        .source("/s", Object::directory(""))
+        .source("/s/latest", Object::directory(""))
+        .destination("/d", Object::directory(""))
+        .destination("/d/latest", Object::symlink("", "/scratch/run6"));
+    let options = PlanOptions { links: Links::Copy, sync: SyncLevel::Size, ..recursive() };
+    let plan = texts(&disks.plan(options, vec![Root::new("/s", "/d")]));
+    assert!(plan.iter().any(|line| line.starts_with("refuse   /s/latest: ")), "{plan:?}");
+}
+
+#[test]
 fn existing_directories_are_not_made_and_existing_files_are_compared() {
     let disks = tree()
         .destination("/d", Object::directory(""))

@@ -1,5 +1,9 @@
 //! Directories: made, listed, and ended after everything in them.
 
+use std::collections::HashSet;
+
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::{Directory, Entries, Listing, Names, Open, Pending, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind, join};
@@ -26,6 +30,7 @@ impl Planner {
             absent: (list_destination && self.options.mirror).then(Names::default),
             destination_done: !list_destination,
             source_done: false,
+            met: (self.options.links == Links::Copy).then(HashSet::new),
             source_broken: false,
             waiting: Vec::new(),
             children: Vec::new(),
@@ -38,6 +43,10 @@ impl Planner {
             return;
         };
         if listing.destination_done {
+            let is_new = listing.met.as_mut().is_none_or(|met| met.insert(xxh3_64(&object.path)));
+            if !is_new {
+                return self.refuse_twice(query, &object);
+            }
             let (id, existing) = (listing.directory, listing.existing.remove(&object.path));
             if let (None, Some(absent)) = (&existing, &mut listing.absent) {
                 absent.insert(&object.path);
@@ -49,6 +58,17 @@ impl Planner {
         } else {
             listing.waiting.push(object);
         }
+    }
+
+    /// No directory has two entries of one name. Where one of them is a link, the other would be written through it.
+    fn refuse_twice(&mut self, query: QueryId, object: &Object) {
+        let Some(Open::Listing(listing)) = self.open.get(&query) else { return };
+        let Some(directory) = self.directories.get(&listing.directory) else { return };
+        let mut place = directory.place.clone();
+        (place.parent, place.source) = (Some(listing.directory), join(&place.source, &object.path));
+        place.destination = join(&place.destination, &object.path);
+        let fault = Fault::new(FaultCode::InvalidPath, "list").side(Side::Source);
+        self.refuse(&place, fault.detail("the listing holds the name twice"));
     }
 
     pub(super) fn plan_entry(&mut self, id: DirectoryId, object: Object, existing: Option<Object>) -> Option<Pending> {

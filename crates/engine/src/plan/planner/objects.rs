@@ -103,6 +103,11 @@ impl Planner {
         } else if place.depth > self.options.max_depth || self.is_loop(&place, &object) {
             let fault = Fault::new(FaultCode::InvalidPath, "enter").side(Side::Source);
             Some(fault.detail("a loop of links, or too deep"))
+        } else if self.options.links == Links::Copy
+            && matches!(existing, Some(o) if matches!(o.kind, ObjectKind::Symlink { .. }))
+        {
+            let fault = Fault::new(FaultCode::NotADirectory, "make directory").side(Side::Destination);
+            Some(fault.detail("a symbolic link is there, which leads elsewhere: remove it first"))
         } else if matches!(existing, Some(o) if matches!(o.kind, ObjectKind::File | ObjectKind::Other)) {
             Some(Fault::new(FaultCode::NotADirectory, "make directory").side(Side::Destination))
         } else {
