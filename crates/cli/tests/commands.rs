@@ -34,7 +34,9 @@ fn what_cannot_be_removed_keeps_nothing_else_from_being_removed() {
         let Some(server) = kind() else { continue };
         let field = Field::new();
         std::fs::create_dir(field.path("to/b")).unwrap();
-        ["to/a", "to/c"].map(|name| std::fs::write(field.path(name), "x").unwrap());
+        for name in ["to/a", "to/c"] {
+            std::fs::write(field.path(name), "x").unwrap();
+        }
         let run = expect(1, ["rm", &server.url(field.path("to/*"))]);
         assert!(run.stderr_text().contains("to/b: is a directory"), "{}", run.stderr_text());
         assert_eq!(support::names(&field.path("to")), ["b"], "directories are removed with -r only");

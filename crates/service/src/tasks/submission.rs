@@ -476,8 +476,8 @@ impl Draft {
     /// Puts the items on their servers.
     ///
     /// # Errors
-    /// A path leaves its collection; two items go to one place; a directory is copied into itself; a collection would be
-    /// deleted whole.
+    /// A path leaves its collection; two items go to one place, or one into the mirror of another; a directory is copied into
+    /// itself; a collection would be deleted whole.
     pub fn place(&self, source: &Ground, destination: Option<&Ground>) -> Result<Placed, Invalid> {
         let mut placed =
             Placed { items: Vec::new(), sources: Vec::new(), destinations: Vec::new(), fingerprint: String::new() };
@@ -506,8 +506,32 @@ impl Draft {
             placed.sources.push(from);
             placed.destinations.extend(to);
         }
+        self.refuse_nested(&placed)?;
         placed.fingerprint = self.fingerprint(&placed);
         Ok(placed)
+    }
+
+    /// What the source does not have is deleted at each directory's destination: no other item may lie in there.
+    fn refuse_nested(&self, placed: &Placed) -> Result<(), Invalid> {
+        if !matches!(&self.work, TaskWork::Transfer(options) if options.delete_extra) {
+            return Ok(());
+        }
+        let places = || placed.destinations.iter().map(|path| path.trim_end_matches('/'));
+        let may_be_directory = placed.items.iter().map(|item| item.recursive != Some(false));
+        let mirrors: HashSet<&str> =
+            places().zip(may_be_directory).filter_map(|(path, may)| may.then_some(path)).collect();
+        for path in places() {
+            let mut above = path;
+            while let Some((directory, _)) = above.rsplit_once('/') {
+                if mirrors.contains(directory) {
+                    return Err(bad(format!(
+                        "{path} lies in {directory}/, where delete_destination_extra deletes what its own source does not have"
+                    )));
+                }
+                above = directory;
+            }
+        }
+        Ok(())
     }
 
     fn normal(&self, ground: &Ground, path: &str) -> Result<String, Invalid> {

@@ -170,6 +170,21 @@ fn paths_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn a_mirror_has_its_destination_for_itself() {
+    let place = |delete: bool, destinations: [&str; 2]| {
+        let item = |number: usize| json!({"source_path": format!("/{number}"), "destination_path": destinations[number], "recursive": true});
+        let data = json!({"DATA": [item(0), item(1)], "delete_destination_extra": delete});
+        read_transfer(&document(&data)).unwrap().place(&ground("/"), Some(&ground("/")))
+    };
+    for nested in [["/backup/", "/backup/x/b/"], ["/backup/x/b", "/backup"], ["/", "/a"]] {
+        let refused = place(true, nested).unwrap_err().message;
+        assert!(refused.contains("delete_destination_extra"), "{refused}");
+        assert!(place(false, nested).is_ok(), "{nested:?}");
+    }
+    assert!(place(true, ["/backup", "/backup2/x"]).is_ok());
+}
+
+#[test]
 fn deletions_are_read_and_never_of_the_root() {
     let document = |path: &str| {
         json!({"DATA_TYPE": "delete", "endpoint": A, "submission_id": B, "recursive": true, "interpret_globs": true,
