@@ -279,8 +279,7 @@ fn url(scheme: &str, address: SocketAddr, name: &str) -> Option<String> {
 /// # Errors
 /// `InvalidArgument`: root has started it, and nothing says whose rights such users have.
 fn accounts_of(join: &JoinConfig, config: &DtnConfig) -> Result<Vec<String>, Fault> {
-    let mapped = config.mapping.iter().any(|one| one.is_for(ProofKind::Token));
-    if mapped || !join.accounts.is_empty() {
+    if config.maps(ProofKind::Token) || !join.accounts.is_empty() {
         return Ok(join.accounts.clone());
     }
     if is_root() {

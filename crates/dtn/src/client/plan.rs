@@ -526,9 +526,10 @@ fn as_file(mut object: Object, path: &[u8]) -> Object {
 
 /// The last component; empty for the root, whose contents are meant then.
 pub fn base_name(path: &[u8]) -> &[u8] {
-    let name = path.split(|&byte| byte == b'/').rfind(|part| !part.is_empty()).unwrap_or(b"");
+    let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
+    let name = parts.next_back().unwrap_or(b"");
     // A home is written so, and nothing before it; elsewhere it is a name like others.
-    let is_home = name == b"~" && path.iter().all(|byte| b"/~".contains(byte));
+    let is_home = name == b"~" && parts.next().is_none();
     if name == b"." || name == b".." || is_home { b"" } else { name }
 }
 
@@ -561,6 +562,6 @@ mod tests {
         assert_eq!(base_name(b"c"), b"c");
         assert_eq!(base_name(b"/"), b"");
         assert_eq!(base_name(b"./"), b"");
-        assert_eq!([&b"~"[..], b"/~/", b"/a/~"].map(base_name), [&b""[..], b"", b"~"]);
+        assert_eq!([&b"~"[..], b"/~/", b"/a/~", b"~/~"].map(base_name), [&b""[..], b"", b"~", b"~"]);
     }
 }

@@ -220,10 +220,11 @@ impl Worker {
     /// Anything but a step of a file in chunks.
     fn start_alone(&mut self, mut job: Job, connecting: Option<(Role, OpId)>) {
         let Some((_, pair)) = &mut self.pair else { return };
+        let mut whole = None;
         if job.work == Work::Copy {
             job.received = self.shared.still_there(job.attempt.item, job.received);
+            whole = self.shared.whole(&job.item);
         }
-        let whole = if job.work == Work::Copy { self.shared.whole(&job.item) } else { None };
         let (manner, whole) = manner(pair, &self.shared, &job, whole);
         let missing_proof = matches!(&manner.proof, Err(Verification::Unverified { .. })) && job.work == Work::Copy;
         let required = self.shared.options.verify.is_required() || whole.as_ref().is_some_and(Whole::is_wanted);

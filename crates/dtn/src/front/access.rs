@@ -5,8 +5,6 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use whimbrel_proto::rules::{LoginRules, Networks, Operations, PathRule, PathRules};
 
-use crate::mover::message::Framed;
-
 /// Whom something is for; an empty selector asks nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Who {
@@ -32,8 +30,6 @@ pub struct Amounts {
     /// Bytes that the user may store on one host in a day (UTC).
     pub quota: Option<u64>,
 }
-
-impl Framed for Access {}
 
 /// Everything that `[[rules]]` and `[limits]` say about logins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

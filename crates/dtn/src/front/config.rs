@@ -155,6 +155,11 @@ impl DtnConfig {
         Self::parse(&text).map_err(|fault| fault.subject(path.display().to_string()))
     }
 
+    /// Whether `mapping` is asked about this kind of proof.
+    pub fn maps(&self, kind: ProofKind) -> bool {
+        self.mapping.iter().any(|one| one.is_for(kind))
+    }
+
     /// True if it says how anybody may log in.
     pub fn names_logins(&self) -> bool {
         self.anonymous

@@ -392,7 +392,7 @@ fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
             return bad("tokens are taken over TLS only: [tls] certificate and key");
         }
         let unmapped = tokens.issuer.iter().find(|issuer| issuer.accounts.is_empty());
-        if let Some(issuer) = unmapped.filter(|_| !config.mapping.iter().any(|one| one.is_for(ProofKind::Token))) {
+        if let Some(issuer) = unmapped.filter(|_| !config.maps(ProofKind::Token)) {
             let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject(&issuer.url);
             return Err(fault.detail(
                 "nobody with its tokens has an account: accounts = [\"NAME\"] in its [[tokens.issuer]], or mapping = [\"FILE\"] \

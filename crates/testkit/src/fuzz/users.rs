@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use whimbrel_dtn::front::access::{Access, Guest};
 use whimbrel_dtn::front::config::{DtnConfig, GsiConfig, ProofKind};
 use whimbrel_dtn::front::users::parse_users;
 use whimbrel_dtn::mover::codec::{Decoder, encode};
+use whimbrel_dtn::mover::message::Framed;
 use whimbrel_proto::rules::PathRules;
 
 /// Ports from the environment.
@@ -138,15 +140,21 @@ fn check_without_ports(config: &DtnConfig) {
     }
 }
 
+/// Rules and limits as one message.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Told(Access);
+
+impl Framed for Told {}
+
 /// Rules and limits can be told to the front and asked about anybody.
 fn check_access(config: &DtnConfig) {
     let access = config.access();
     let mut told = Vec::new();
-    encode(&access, &mut told).expect("it can be told");
+    encode(&Told(access.clone()), &mut told).expect("it can be told");
     assert!(told.len() < 100 << 10, "{} bytes do not fit one message", told.len());
-    let mut decoder = Decoder::<Access>::default();
+    let mut decoder = Decoder::<Told>::default();
     decoder.push(&told);
-    assert_eq!(decoder.next().expect("what was told is understood"), Some(access.clone()));
+    assert_eq!(decoder.next().expect("what was told is understood"), Some(Told(access.clone())));
     let groups: Vec<String> = access.rules.iter().flat_map(|(who, _)| who.groups.first().cloned()).collect();
     let user = access.rules.iter().find_map(|(who, _)| who.users.first()).map_or("ada", String::as_str);
     for address in [None, Some(IpAddr::from([192, 0, 2, 1]))] {

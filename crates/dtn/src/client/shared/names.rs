@@ -53,10 +53,10 @@ impl Shared {
             let now = self.hosts.restarts();
             let mut begun = self.begun.borrow_mut();
             let since = begun.entry(item).or_insert(now);
-            match received.is_empty() {
-                true => *since = now,
-                false if *since != now => drop(self.renamed.borrow_mut().insert(item)),
-                false => {}
+            if received.is_empty() {
+                *since = now;
+            } else if *since != now {
+                self.renamed.borrow_mut().insert(item);
             }
         }
         if self.renamed.borrow().contains(&item) { RangeSet::new() } else { received }

@@ -43,15 +43,12 @@ impl Planner {
             return;
         };
         if listing.destination_done {
-            let is_new = listing.met.as_mut().is_none_or(|met| met.insert(xxh3_64(&object.path)));
-            if !is_new {
-                return self.refuse_twice(query, &object);
-            }
+            let is_met = listing.met.as_mut().is_some_and(|met| !met.insert(xxh3_64(&object.path)));
             let (id, existing) = (listing.directory, listing.existing.remove(&object.path));
             if let (None, Some(absent)) = (&existing, &mut listing.absent) {
                 absent.insert(&object.path);
             }
-            let child = self.plan_entry(id, object, existing);
+            let child = self.plan_entry(id, object, existing, is_met);
             if let (Some(child), Some(Open::Listing(listing))) = (child, self.open.get_mut(&query)) {
                 listing.children.push(child);
             }
@@ -60,18 +57,14 @@ impl Planner {
         }
     }
 
-    /// No directory has two entries of one name. Where one of them is a link, the other would be written through it.
-    fn refuse_twice(&mut self, query: QueryId, object: &Object) {
-        let Some(Open::Listing(listing)) = self.open.get(&query) else { return };
-        let Some(directory) = self.directories.get(&listing.directory) else { return };
-        let mut place = directory.place.clone();
-        (place.parent, place.source) = (Some(listing.directory), join(&place.source, &object.path));
-        place.destination = join(&place.destination, &object.path);
-        let fault = Fault::new(FaultCode::InvalidPath, "list").side(Side::Source);
-        self.refuse(&place, fault.detail("the listing holds the name twice"));
-    }
-
-    pub(super) fn plan_entry(&mut self, id: DirectoryId, object: Object, existing: Option<Object>) -> Option<Pending> {
+    /// `is_met`: the listing has brought the name before.
+    fn plan_entry(
+        &mut self,
+        id: DirectoryId,
+        object: Object,
+        existing: Option<Object>,
+        is_met: bool,
+    ) -> Option<Pending> {
         if matches!(object.path.as_slice(), b"." | b"..") {
             return None;
         }
@@ -89,10 +82,17 @@ impl Planner {
             range: None,
             links: self.options.links,
         };
-        // A name with a slash would leave the destination directory.
-        if object.path.is_empty() || object.path.contains(&b'/') || object.path.contains(&0) {
+        let is_no_name = object.path.is_empty() || object.path.contains(&b'/') || object.path.contains(&0);
+        let wrong = match (is_no_name, is_met) {
+            // With a slash it would leave the destination directory.
+            (true, _) => Some("the listing holds a name that is no file name"),
+            // No directory has two entries of one name. Where one of them is a link, the other would be written through it.
+            (false, true) => Some("the listing holds the name twice"),
+            (false, false) => None,
+        };
+        if let Some(detail) = wrong {
             let fault = Fault::new(FaultCode::InvalidPath, "list").side(Side::Source);
-            self.refuse(&place, fault.detail("the listing holds a name that is no file name"));
+            self.refuse(&place, fault.detail(detail));
             return None;
         }
         let child = match object.kind {
