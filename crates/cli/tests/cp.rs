@@ -216,6 +216,28 @@ fn links_are_made_again_when_asked() {
 }
 
 #[test]
+fn links_that_are_copied_are_not_written_through_by_what_comes_in_their_place() {
+    let (server, field) = (Server::own(), Field::new());
+    std::fs::create_dir(field.path("from/inner")).unwrap();
+    std::fs::write(field.path("from/inner/secret"), "s").unwrap();
+    // As an earlier copy has left it, of a source where it was a link; nobody lists the destination.
+    std::fs::create_dir_all(field.path("to/from")).unwrap();
+    std::fs::create_dir(field.path("to/elsewhere")).unwrap();
+    std::os::unix::fs::symlink("../elsewhere", field.path("to/from/inner")).unwrap();
+    for directory in ["to/from", "to/elsewhere"] {
+        std::fs::set_permissions(field.path(directory), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let (here, there) = (field.path("to").to_string_lossy().into_owned(), server.url(field.path("to")));
+    for destination in [&there, &here] {
+        let run = expect(1, ["cp", "-r", "--links", "copy", &server.url(field.path("from")), destination]);
+        assert!(run.stderr_text().contains("a symbolic link is there"), "{}", run.stderr_text());
+        assert!(support::names(&field.path("to/elsewhere")).is_empty(), "{destination}");
+    }
+    expect(0, ["cp", "-r", &server.url(field.path("from")), &here]);
+    assert_eq!(support::names(&field.path("to/elsewhere")), ["secret"], "unless links are followed");
+}
+
+#[test]
 fn pairs_are_read_from_a_list_on_standard_input() {
     let server = Server::own();
     let field = Field::new();
@@ -230,6 +252,23 @@ fn pairs_are_read_from_a_list_on_standard_input() {
     assert_eq!(run.code(), Some(0), "{}", run.stderr_text());
     assert_eq!(std::fs::read(field.path("to/eins")).unwrap(), b"1");
     assert_eq!(std::fs::read(field.path("to/zwei")).unwrap(), b"spaces");
+}
+
+#[test]
+fn an_interrupt_ends_a_dry_run_too() {
+    use std::io::{BufRead as _, Write as _};
+    use std::process::{Command, Stdio};
+    let (server, field) = (Server::own(), Field::new());
+    let mut command = Command::new(support::WHIMBREL);
+    command.args(["--json", "cp", "--dry-run", "--list", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut list = child.stdin.take().unwrap();
+    writeln!(list, "{} {}", server.url(field.path("from/one")), server.url(field.path("to/one"))).unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("\"plan\""), "the list goes on");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(list);
 }
 
 #[test]

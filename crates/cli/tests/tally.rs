@@ -191,6 +191,38 @@ fn the_same_command_on_another_host_moves_only_what_is_missing() {
 }
 
 #[test]
+fn what_is_killed_before_its_first_file_is_done_is_not_copied_into_itself() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let server = Server::own_on(scene.lab.host("dst"));
+    fs::create_dir(scene.path("one")).unwrap();
+    // Some three seconds on this path.
+    fs::write(scene.path("one/big"), pattern(30_000_000)).unwrap();
+    let source = scene.source.url(scene.path("one"));
+    for (copy, options) in [("a", &[][..]), ("b", &["--sync", "size"]), ("c", &["--print-checksum", "md5"])] {
+        let destination = server.url(scene.path("to").join(copy));
+        let arguments = || ["--json", "cp", "-r", &source, &destination].into_iter().chain(options.iter().copied());
+        let host = scene.lab.host("client");
+        let mut killed = host.command(WHIMBREL).args(arguments()).stdout(Stdio::null()).spawn().unwrap();
+        while tally(&scene.path("to")).is_none_or(|tally| fs::read(tally).unwrap().is_empty()) {
+            assert!(killed.try_wait().unwrap().is_none(), "{copy}: it ended and had written nothing down");
+            std::thread::yield_now();
+        }
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        assert!(!scene.path("to").join(copy).join("big").exists(), "{copy}: killed too late");
+
+        let output = host.command(WHIMBREL).args(arguments()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{copy}: {output:?}");
+        assert_eq!(names(&scene.path("to").join(copy)), ["big"], "{copy}");
+        assert!(fs::read(scene.path("one/big")).unwrap() == fs::read(scene.path("to").join(copy).join("big")).unwrap());
+        assert!(tally(&scene.path("to")).is_none(), "{copy}: a tally is left");
+    }
+}
+
+#[test]
 fn what_was_moved_to_another_kind_of_server_is_compared_and_not_moved() {
     if !require_root() {
         return;

@@ -22,6 +22,9 @@ mod unread_tests;
 /// How long what cannot be read for a reason that may pass is asked again before that counts as a failure.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
+/// What was made empty and stays so for so long is copied, though nobody has told of its end.
+const STAYS_EMPTY: Duration = Duration::from_secs(60);
+
 /// What tells one content of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version {
@@ -129,6 +132,8 @@ struct Open {
     since: Instant,
     /// Events told that it is open for writing, so that they will tell of its end.
     writing: bool,
+    /// Nothing but that it was made empty was told: what `ln` or `flock` has made, nobody has opened to write.
+    only_made: bool,
     /// Written since it was handed out last, whatever its version says.
     dirty: bool,
     ready: bool,
@@ -186,6 +191,9 @@ impl Quiet {
     pub fn created(&mut self, now: Instant, path: &[u8], version: Version) {
         if version.size == Some(0) {
             self.written(now, path);
+            if let Some(open) = self.files.get_mut(path).and_then(|file| file.open.as_mut()) {
+                open.only_made = true;
+            }
         }
         self.seen(now, path, version);
     }
@@ -199,7 +207,7 @@ impl Quiet {
         let file = self.files.entry(key.clone()).or_default();
         file.scan = self.scan;
         if let Some(open) = &mut file.open {
-            (open.since, open.writing, open.dirty) = (now, true, true);
+            (open.since, open.writing, open.only_made, open.dirty) = (now, true, false, true);
             if std::mem::replace(&mut open.ready, false) {
                 self.ready.retain(|ready| *ready != key);
             }
@@ -520,7 +528,7 @@ impl Quiet {
     fn due_at(&self, open: &Open) -> Option<Instant> {
         match self.ending {
             _ if open.ready => None,
-            None if open.writing => None,
+            None if open.writing => open.only_made.then(|| open.since + self.quiet.max(STAYS_EMPTY)),
             None => Some(open.since + self.quiet),
             // Its writer may have paused: what is open has the quiet time from the marker on.
             Some(ending) if open.writing => Some(open.since.max(ending) + self.quiet),
@@ -581,7 +589,7 @@ impl Quiet {
 
 impl Open {
     fn new(now: Instant) -> Self {
-        Self { version: None, since: now, writing: false, dirty: false, ready: false }
+        Self { version: None, since: now, writing: false, only_made: false, dirty: false, ready: false }
     }
 }
 

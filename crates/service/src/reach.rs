@@ -139,7 +139,7 @@ impl Service {
         self.usable_for(shared, standing).await
     }
 
-    async fn usable_for(&self, collection: Collection, standing: Standing) -> Result<Usable, ApiError> {
+    async fn usable_for(&self, mut collection: Collection, standing: Standing) -> Result<Usable, ApiError> {
         let id = collection.id;
         self.functional(&collection)?;
         if let Some(reason) = self.unshared(&collection).await? {
@@ -147,6 +147,7 @@ impl Service {
             return Err(ApiError::denied(format!("{name} is not shared any more: {reason}")));
         }
         let location = self.location(&collection).await?;
+        location.limits.bind(&mut collection.policy);
         let rules = if collection.kind.is_guest() { self.rules_of(id).await? } else { Vec::new() };
         let now = self.clock.now();
         let rights = Rights::of(&standing.who, &collection, &standing.own, &rules, &location.base, now);

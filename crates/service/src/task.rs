@@ -125,9 +125,59 @@ pub enum Condition {
         /// Whether a pause rule did it: then it goes on by itself when no rule holds any more.
         #[serde(default)]
         by_rule: bool,
+        /// Whose managers hold it.
+        #[serde(default)]
+        held: Held,
     },
     /// Over.
     Over,
+}
+
+impl Condition {
+    /// Whether managers let it wait.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Paused { held, .. } if held.message().is_some())
+    }
+}
+
+/// The ends of a task whose managers let it wait, with their words: those of the one do not speak for the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Those of the source.
+    pub source: Option<String>,
+    /// Those of the destination.
+    pub destination: Option<String>,
+}
+
+impl Held {
+    /// The words of one that still holds.
+    pub fn message(&self) -> Option<&str> {
+        self.source.as_deref().or(self.destination.as_deref())
+    }
+}
+
+/// Ends of a task that somebody speaks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// The source.
+    pub source: bool,
+    /// The destination.
+    pub destination: bool,
+}
+
+impl Ends {
+    /// Of the task's owner, or of who looks after both.
+    pub const BOTH: Self = Self { source: true, destination: true };
+
+    /// In the API's words; `None`: neither.
+    pub fn name(self) -> Option<&'static str> {
+        match (self.source, self.destination) {
+            (true, true) => Some("BOTH"),
+            (true, false) => Some("SOURCE"),
+            (false, true) => Some("DESTINATION"),
+            (false, false) => None,
+        }
+    }
 }
 
 /// A task.

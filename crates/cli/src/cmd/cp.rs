@@ -134,7 +134,7 @@ fn long_help() -> String {
         "EXAMPLES\n  \
          From here to a server:             whimbrel cp results.h5 dtn.example.org:/data/\n  \
          From server to server:             whimbrel cp -r a.example.org:/run7 b.example.org:/archive/\n  \
-         Only what is new or has changed:   whimbrel cp -r --sync mtime dtn:/run7 ./run7\n  \
+         Only what is new or has changed:   whimbrel cp -r --sync mtime dtn:/run7/. ./run7\n  \
          Look before you copy:              whimbrel cp -r --dry-run dtn:/run7 ./run7\n  \
          Check against a known checksum:    whimbrel cp --expect sha256:ba78...15ad dtn:/data/x.h5 .\n  \
          Check against a list:              whimbrel cp -r --expect-from SHA256SUMS dtn:/data ./data\n  \

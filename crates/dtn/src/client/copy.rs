@@ -7,12 +7,12 @@ use std::rc::Rc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
-use whimbrel_engine::Fault;
 use whimbrel_engine::auto::{self, Explain, Line, Plan};
 use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Action, PlanTotals};
 use whimbrel_engine::summary::Summary;
 use whimbrel_engine::transfer::TransferOptions;
+use whimbrel_engine::{Fault, FaultCode};
 
 use self::driver::Driver;
 use self::preparation::prepare;
@@ -93,7 +93,7 @@ async fn run(
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
     let planning = Planning::new(shared.clone(), actions, sieve).listed(listed).run(jobs, known);
     if dry_run {
-        return dry(planning, planned, events).await;
+        return dry(planning, planned, cancel, events).await;
     }
     events(Event::Tuned(plan.tuning.clone()));
     let explain = explained(&plan, &shared.options, other_kind);
@@ -140,6 +140,7 @@ fn explained(plan: &Plan, options: &CopyOptions, other_kind: bool) -> Explain {
 async fn dry(
     planning: impl Future<Output = Result<(), Fault>>,
     mut planned: mpsc::Receiver<Action>,
+    mut cancel: watch::Receiver<bool>,
     mut events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
     let mut totals = PlanTotals::default();
@@ -149,8 +150,12 @@ async fn dry(
             events(Event::Plan(action));
         }
     };
-    let (result, ()) = tokio::join!(planning, print);
-    result?;
+    tokio::select! {
+        (result, ()) = async { tokio::join!(planning, print) } => result?,
+        Ok(_) = cancel.wait_for(|cancel| *cancel) => {
+            return Err(Fault::new(FaultCode::Cancelled, "plan"));
+        }
+    }
     events(Event::PlanTotals(totals));
     Ok(Report::Planned(totals))
 }

@@ -2,7 +2,8 @@
 //!
 //! It lies in the directory that the trees go into, or beside the one that the copy has made: nothing in the copies is
 //! touched. The same command finds it, from any host, and leaves alone what is done, also where `cp` would otherwise have
-//! made a second copy inside the first. A run that ends well removes it.
+//! made a second copy inside the first. Of a copy that compares its files anyway it tells only that. A run that ends well
+//! removes it.
 
 mod home;
 mod keeper;
@@ -39,29 +40,34 @@ pub struct Places {
     pub copy: Identity,
     /// Beside the destination, which the copy has made; `None`: nothing can be beside it.
     pub beside: Option<Place>,
-    /// In the destination, which was there.
-    pub inside: Place,
+    /// In the destination, which was there; `None`: nothing is to be told of files.
+    pub inside: Option<Place>,
 }
 
 impl Places {
-    /// Where that of a copy would be; `None` for a copy that keeps none: of single files, of parts, or of what is compared
-    /// anyway.
+    /// Where that of a copy would be; `None` for a copy that keeps none: of single files, or of parts.
     pub fn of(jobs: &Jobs, options: &CopyOptions) -> Option<Self> {
         let Jobs::Into { sources, destination } = jobs else { return None };
         let plan = &options.plan;
         let compares = plan.sync != SyncLevel::None || plan.mirror;
-        // Of what is left alone no checksum is told, nor compared with the user's.
-        if !plan.recursive || compares || options.range.is_some() || options.sums != Sums::default() {
+        if !plan.recursive || options.range.is_some() {
             return None;
         }
+        // Of what is left alone no checksum is told, nor compared with the user's.
+        let tells_files = !compares && options.sums == Sums::default();
         let copy = identity(sources, destination, options);
         let name = [NAME, hex(&copy).as_bytes()].concat();
-        let inside = destination.with_path(join(&destination.path, &name));
+        let inside = tells_files.then(|| destination.with_path(join(&destination.path, &name)));
         let trimmed = trimmed(&destination.path);
         let (above, own) = trimmed.split_at(directory_of(trimmed).len());
         let beside = (!own.is_empty() && !matches!(own, b"." | b".." | b"~"))
             .then(|| destination.with_path([above, &name].concat()));
-        Some(Self { copy, beside, inside })
+        (beside.is_some() || inside.is_some()).then_some(Self { copy, beside, inside })
+    }
+
+    /// Whether files that are done are told, and left alone.
+    pub fn tells_files(&self) -> bool {
+        self.inside.is_some()
     }
 }
 
@@ -167,7 +173,9 @@ pub struct Tallying {
 }
 
 struct Begun {
-    base: Vec<u8>,
+    /// What the places of files count from.
+    destination: Vec<u8>,
+    tells_files: bool,
     /// What is written first.
     head: Vec<u8>,
     /// How much an earlier run has left that can be read, bytes.
@@ -201,20 +209,31 @@ impl Begun {
 impl Tallying {
     /// From now on what is done is kept at `place`, behind what an earlier run has left there; `is_there`: it has left something,
     /// if only what cannot be read.
-    pub fn begin(&self, place: Place, copy: &Identity, base: &[u8], found: Option<&Found>, is_there: bool) {
+    pub fn begin(&self, place: Place, places: &Places, destination: &[u8], found: Option<&Found>, is_there: bool) {
         let (head, left) = match found {
             Some(found) => (encode_bound(found.written), found.tally.sound as u64),
-            None => (encode_header(copy), 0),
+            None => (encode_header(&places.copy), 0),
         };
-        let (base, began) = (trimmed(base).to_vec(), Instant::now());
-        *self.begun.borrow_mut() = Some(Begun { base, head, left, is_there, place, began, keeper: None });
+        let (destination, tells_files, began) = (trimmed(destination).to_vec(), places.tells_files(), Instant::now());
+        let begun = Begun { destination, tells_files, head, left, is_there, place, began, keeper: None };
+        *self.begun.borrow_mut() = Some(begun);
+    }
+
+    /// The copy has made a directory that has no parent in it: if that is its destination, the same command is to know,
+    /// however little is done.
+    pub fn made(&self, dialling: impl FnOnce() -> Dialling, directory: &[u8]) {
+        let mut begun = self.begun.borrow_mut();
+        if let Some(begun) = begun.as_mut().filter(|begun| begun.destination == trimmed(directory)) {
+            begun.keeper(dialling);
+        }
     }
 
     /// A file is done.
     pub fn done(&self, dialling: impl FnOnce() -> Dialling, item: &Item) {
         let mut begun = self.begun.borrow_mut();
         let Some(begun) = &mut *begun else { return };
-        let Some(mark) = item.parent.and_then(|_| mark(&begun.base, item)) else { return };
+        let is_told = begun.tells_files && item.parent.is_some();
+        let Some(mark) = is_told.then(|| mark(&begun.destination, item)).flatten() else { return };
         let directory = match trimmed(directory_of(&item.destination)) {
             b"" => b"/",
             directory => directory,
@@ -274,7 +293,7 @@ mod tests {
         ] {
             let places = places(destination);
             assert_eq!(places.beside.map(|place| place.path), beside.map(String::into_bytes), "{destination}");
-            assert_eq!(places.inside.path, inside.into_bytes(), "{destination}");
+            assert_eq!(places.inside.unwrap().path, inside.into_bytes(), "{destination}");
         }
         for nothing_beside in ["/", "~", "/d/.", "/d/.."] {
             assert_eq!(places(nothing_beside).beside, None, "{nothing_beside}");
@@ -306,17 +325,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_anyway_or_is_no_tree_keeps_none() {
-        let none = |change: fn(&mut CopyOptions)| {
+    fn what_is_compared_anyway_tells_only_what_it_has_made_and_what_is_no_tree_nothing() {
+        let of = |destination: &str, change: fn(&mut CopyOptions)| {
             let mut options = options();
             change(&mut options);
-            assert_eq!(Places::of(&jobs(at(None, "/s"), at(Some("b"), "/d")), &options), None);
+            Places::of(&jobs(at(None, "/s"), at(Some("b"), destination)), &options)
         };
-        none(|options| options.plan.recursive = false);
-        none(|options| options.plan.sync = SyncLevel::Size);
-        none(|options| options.plan.mirror = true);
-        none(|options| options.range = Some((0, None)));
-        none(|options| options.sums.print = Some(whimbrel_transport::digest::Algorithm::Md5));
+        let no_trees: [fn(&mut CopyOptions); 2] =
+            [|options| options.plan.recursive = false, |options| options.range = Some((0, None))];
+        for change in no_trees {
+            assert_eq!(of("/d", change), None);
+        }
+        let compared: [fn(&mut CopyOptions); 3] = [
+            |options| options.plan.sync = SyncLevel::Size,
+            |options| options.plan.mirror = true,
+            |options| options.sums.print = Some(whimbrel_transport::digest::Algorithm::Md5),
+        ];
+        for change in compared {
+            let (places, usual) = (of("/d", change).unwrap(), of("/d", |_| ()).unwrap());
+            assert!(!places.tells_files() && usual.tells_files());
+            assert_eq!(
+                (places.copy, places.beside),
+                (usual.copy, usual.beside),
+                "either finds what the other has made"
+            );
+            assert_eq!(of("/", change), None, "nothing can be beside it");
+        }
     }
 
     fn item(modified: i64) -> Item {

@@ -107,6 +107,23 @@ fn a_file_that_events_tell_of_waits_for_its_close_however_quiet_it_is() {
 }
 
 #[test]
+fn what_stays_empty_for_a_minute_is_not_waited_for() {
+    let mut world = World::new();
+    world.quiet.created(world.at(0), b"a", version(0));
+    world.scan(59, &[("a", 0)]);
+    assert!(world.ready().is_empty(), "somebody may be about to write");
+    assert_eq!(world.quiet.poll_due(world.at(60)).as_deref(), Some(&b"a"[..]));
+    world.quiet.seen(world.at(60), b"a", version(0));
+    assert_eq!(world.ready(), ["a"]);
+    world.end("a");
+    world.write(70, "a");
+    world.scan(200, &[("a", 7)]);
+    assert!(world.ready().is_empty(), "now it is written to");
+    world.close(201, "a", 7);
+    assert_eq!(world.ready(), ["a"]);
+}
+
+#[test]
 fn what_has_content_when_it_appears_came_by_a_link_and_needs_no_close() {
     let mut world = World::new();
     world.quiet.created(world.at(0), b"a", version(5));

@@ -114,7 +114,7 @@ pub(super) async fn create(call: Call<ByUser, Json<AccessWish>>) -> Result<Creat
         return Err(ApiError::bad_request("Access rules are for guest collections; mapped ones ask their servers"));
     }
     let principal = service.principal(&wish.principal_type, wish.principal.as_deref().unwrap_or_default()).await?;
-    anonymous_writes(collection, principal, wish.permissions)?;
+    service.check_anonymous_writes(collection, principal, wish.permissions).await?;
     if service.rules_of(collection.id).await?.len() >= MOST {
         return Err(ApiError::new(
             axum::http::StatusCode::CONFLICT,
@@ -163,15 +163,22 @@ fn rule_path(path: &str) -> Result<String, ApiError> {
     directory(path)
 }
 
-fn anonymous_writes(collection: &Collection, principal: Principal, permissions: Permissions) -> Result<(), ApiError> {
-    let writes = principal == Principal::Anonymous && permissions == Permissions::ReadWrite;
-    if writes && collection.policy.disable_anonymous_writes {
-        return Err(ApiError::denied("The collection lets nobody write without a login"));
-    }
-    Ok(())
-}
-
 impl Service {
+    async fn check_anonymous_writes(
+        &self,
+        collection: &Collection,
+        principal: Principal,
+        permissions: Permissions,
+    ) -> Result<(), ApiError> {
+        let writes = principal == Principal::Anonymous && permissions == Permissions::ReadWrite;
+        if writes && self.location(collection).await?.limits.no_anonymous_writes {
+            return Err(ApiError::denied(
+                "The collection, or the one that it is a directory of, lets nobody write without a login",
+            ));
+        }
+        Ok(())
+    }
+
     /// To whom something is to be given.
     ///
     /// # Errors
@@ -237,7 +244,8 @@ pub(super) async fn update(call: Call<ByUser, Json<AccessChange>>) -> Result<Ans
     let mut rule = rule(&call, &collection.record).await?;
     let wish = &call.body.0;
     rule.record.permissions = wish.permissions.unwrap_or(rule.record.permissions);
-    anonymous_writes(&collection.record, rule.record.principal, rule.record.permissions)?;
+    let given = rule.record.permissions;
+    call.service.check_anonymous_writes(&collection.record, rule.record.principal, given).await?;
     if let Some(date) = &wish.expiration_date {
         rule.record.expires = call.service.end(date.as_deref())?;
     }

@@ -88,6 +88,10 @@ pub struct Limits {
     pub force_verify: bool,
     /// Copies are not verified.
     pub disable_verify: bool,
+    /// Nobody writes without a login.
+    pub no_anonymous_writes: bool,
+    /// Files are not had over HTTPS.
+    pub no_https: bool,
     /// Most files of a task at once.
     pub concurrency: Option<u32>,
     /// Most data channels of a file.
@@ -103,6 +107,8 @@ impl Limits {
             force_encryption: self.force_encryption || other.force_encryption,
             force_verify: self.force_verify || other.force_verify,
             disable_verify: self.disable_verify || other.disable_verify,
+            no_anonymous_writes: self.no_anonymous_writes || other.no_anonymous_writes,
+            no_https: self.no_https || other.no_https,
             concurrency: smaller(self.concurrency, other.concurrency),
             parallelism: smaller(self.parallelism, other.parallelism),
             rate: smaller(self.rate, other.rate),
@@ -111,6 +117,12 @@ impl Limits {
 }
 
 impl Limits {
+    /// A collection's policy as that lets it be which it is a part of.
+    pub fn bind(self, policy: &mut Policy) {
+        policy.disable_anonymous_writes |= self.no_anonymous_writes;
+        policy.no_https |= self.no_https;
+    }
+
     /// A transfer's options as both ends demand them.
     ///
     /// # Errors
@@ -143,6 +155,8 @@ impl From<&Policy> for Limits {
             force_encryption: policy.force_encryption,
             force_verify: policy.force_verify,
             disable_verify: policy.disable_verify,
+            no_anonymous_writes: policy.disable_anonymous_writes,
+            no_https: policy.no_https,
             concurrency: policy.max_concurrency,
             parallelism: policy.max_parallelism,
             rate: policy.max_rate,

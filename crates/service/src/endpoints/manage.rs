@@ -268,6 +268,9 @@ impl Service {
         for rule in self.rules_of(id).await? {
             batch = batch.delete_id::<super::records::AccessRule>(rule.id.to_string());
         }
+        for rule in self.rates_at(id).await? {
+            batch = batch.delete(&rule);
+        }
         let entry = self.entry(actor, "collection.delete", id);
         Ok(self.store.apply(batch.audit(entry)).await?)
     }

@@ -23,6 +23,8 @@ const LONGEST: usize = 512;
 
 /// Most rules: each poll of an orchestrator goes through them.
 const MOST: usize = 1000;
+/// Most of one maker, who does not administer the service: nobody uses up what there is for all.
+const MOST_OF_ONE: usize = 50;
 
 /// A bound that tasks share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,7 +156,8 @@ impl Service {
     /// Refuses whoever does not manage the tasks there.
     async fn may_bound(&self, actor: &Actor, place: Option<Uuid>) -> Result<(), ApiError> {
         match place {
-            None if actor.admin => Ok(()),
+            // Also of what is gone.
+            _ if actor.admin => Ok(()),
             None => Err(ApiError::denied("Only administrators of the service make rules for all of it")),
             Some(place) => self.visible(actor, place).await?.1.need(RoleName::ActivityManager),
         }
@@ -166,6 +169,12 @@ impl Service {
         let found = self.store.get::<RateRule>(&id.to_string()).await?.ok_or_else(missing)?;
         self.may_bound(&call.caller, found.record.collection).await?;
         Ok(found)
+    }
+
+    /// Those that stand at a collection.
+    pub(super) async fn rates_at(&self, collection: Uuid) -> Result<Vec<Versioned<RateRule>>, ApiError> {
+        let all = self.all::<RateRule>().await?;
+        Ok(all.into_iter().filter(|rule| rule.record.collection == Some(collection)).collect())
     }
 
     fn rule_of(&self, id: Uuid, wish: RateWish, actor: &Actor) -> RateRule {
@@ -205,8 +214,13 @@ async fn list(call: Call<ByUser>) -> Result<Answer<RateRuleList>, ApiError> {
 async fn create(call: Call<ByUser, Json<RateWish>>) -> Result<Created<RateRuleDocument>, ApiError> {
     let (service, wish) = (&call.service, call.body.0.checked()?);
     service.may_bound(&call.caller, wish.endpoint_id).await?;
-    if service.all::<RateRule>().await?.len() >= MOST {
+    let (rules, caller) = (service.all::<RateRule>().await?, &call.caller);
+    if rules.len() >= MOST {
         return Err(ApiError::bad_request(format!("There are {MOST} rate rules already")));
+    }
+    let theirs = rules.iter().filter(|rule| rule.record.made_by == caller.identity).count();
+    if theirs >= MOST_OF_ONE && !caller.admin {
+        return Err(ApiError::bad_request(format!("You have made {MOST_OF_ONE} rate rules already")));
     }
     let rule = service.rule_of(random_id()?, wish, &call.caller);
     let entry = service.entry(call.caller.identity, "rate_rule.create", rule.id).detail(told(&rule));

@@ -244,7 +244,8 @@ fn row(task: i64, key: Uuid, item: &Item<'_>, now: Timestamp) -> Result<Vec<Valu
         record.kind.number(),
         record.extra,
         record.state.number(),
-        item.size.map(number).transpose()?,
+        // Of what cannot be so large nobody asks for more than that it is huge.
+        item.size.map(|size| i64::try_from(size).unwrap_or(i64::MAX)),
         number(record.bytes)?,
         number(record.proven)?,
         item.subject.source.clone(),

@@ -11,7 +11,7 @@ use super::tasks::{Changed, State, lock, uuid};
 use super::time::micros;
 use super::{Store, StoreError};
 use crate::events::{self, code};
-use crate::task::{Cancelled, Condition, Fatal};
+use crate::task::{Cancelled, Condition, Ends, Fatal, Held};
 
 /// Tasks whose deadlines are looked after in one go.
 const EXPIRED_AT_ONCE: i64 = 1000;
@@ -77,22 +77,23 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn pause(&self, task: Uuid, message: &str, now: Timestamp) -> Result<Changed, StoreError> {
-        self.pause_by(task, message, None, now).await
+        self.pause_by(task, Ends::BOTH, message, None, now).await
     }
 
-    /// The same; `entry` says who did it.
+    /// The same, for who speaks for these ends; `entry` says who did it.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn pause_by(
         &self,
         task: Uuid,
+        ends: Ends,
         message: &str,
         entry: Option<AuditEntry>,
         now: Timestamp,
     ) -> Result<Changed, StoreError> {
         let message = message.to_owned();
-        let change = move |state: &mut State| pause(state, &message, false, now);
+        let change = move |state: &mut State| hold(state, ends, &message, now);
         self.change_by(task, entry, change).await.map(|(changed, _)| changed)
     }
 
@@ -105,7 +106,7 @@ impl Store {
         let change = move |state: &mut State| match &state.task.condition {
             Condition::Paused { by_rule: false, .. } => false,
             Condition::Paused { message: before, .. } if *before == message => false,
-            _ => pause(state, &message, true, now),
+            _ => pause(state, &message, None, now),
         };
         self.change(task, change).await.map(|(_, changed)| changed)
     }
@@ -115,20 +116,24 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn resume(&self, task: Uuid, now: Timestamp) -> Result<Changed, StoreError> {
-        self.resume_by(task, None, now).await
+        self.resume_by(task, Ends::BOTH, None, now).await.map(|(changed, _)| changed)
     }
 
-    /// The same; `entry` says who did it.
+    /// The same, for who speaks for these ends: it waits on where the managers of another hold it. `entry` says who did it.
+    /// Returns whether it goes on, too.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn resume_by(
         &self,
         task: Uuid,
+        ends: Ends,
         entry: Option<AuditEntry>,
         now: Timestamp,
-    ) -> Result<Changed, StoreError> {
-        self.change_by(task, entry, move |state| resume(state, now)).await.map(|(changed, _)| changed)
+    ) -> Result<(Changed, bool), StoreError> {
+        let (changed, _) = self.change_by(task, entry, move |state| release(state, ends, now)).await?;
+        let waits = self.task(task).await?.is_some_and(|task| task.condition.is_held());
+        Ok((changed, !waits))
     }
 
     /// Lets a task go on that pause rules have paused, and nobody else. Whether it changed.
@@ -199,13 +204,47 @@ impl Store {
     }
 }
 
-fn pause(state: &mut State, message: &str, by_rule: bool, now: Timestamp) -> bool {
+/// Lets a task wait; without `held` for rules.
+fn pause(state: &mut State, message: &str, held: Option<Held>, now: Timestamp) -> bool {
     if !state.paused {
         state.new_events.push(events::told(now, code::PAUSED, message, &json!({})));
     }
-    state.task.condition = Condition::Paused { message: message.to_owned(), by_rule };
+    let by_rule = held.is_none();
+    let held = held.unwrap_or_default();
+    state.task.condition = Condition::Paused { message: message.to_owned(), by_rule, held };
     state.paused = true;
     true
+}
+
+/// Who speaks for these ends lets a task wait, whoever else does.
+fn hold(state: &mut State, ends: Ends, message: &str, now: Timestamp) -> bool {
+    let mut held = match &state.task.condition {
+        Condition::Paused { held, .. } => held.clone(),
+        _ => Held::default(),
+    };
+    for (is_theirs, end) in [(ends.source, &mut held.source), (ends.destination, &mut held.destination)] {
+        if is_theirs {
+            *end = Some(message.to_owned());
+        }
+    }
+    pause(state, message, Some(held), now)
+}
+
+/// Who speaks for these ends holds a task no longer.
+fn release(state: &mut State, ends: Ends, now: Timestamp) -> bool {
+    if let Condition::Paused { message, held, .. } = &mut state.task.condition {
+        let before = held.clone();
+        for (is_theirs, end) in [(ends.source, &mut held.source), (ends.destination, &mut held.destination)] {
+            if is_theirs {
+                *end = None;
+            }
+        }
+        if let Some(other) = held.message() {
+            *message = other.to_owned();
+            return *held != before;
+        }
+    }
+    resume(state, now)
 }
 
 fn resume(state: &mut State, now: Timestamp) -> bool {

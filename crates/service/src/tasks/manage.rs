@@ -17,7 +17,7 @@ use crate::clock;
 use crate::endpoints::records::{Collection, RoleName};
 use crate::http::{Answer, ApiError, Done, Json, Query, Route};
 use crate::store::{Batch, Order, Record, TaskPlace, TaskQuery, time_key};
-use crate::task::{Cancelled, Task};
+use crate::task::{Cancelled, Ends, Task};
 
 /// Tasks of a page, and tasks that are named in one request.
 const PAGE: u32 = 100;
@@ -41,24 +41,6 @@ pub fn routes() -> Vec<Route> {
         Route::post("/v0.10/endpoint_manager/admin_pause", "manager_pause", pause),
         Route::post("/v0.10/endpoint_manager/admin_resume", "manager_resume", resume),
     ]
-}
-
-/// Which ends of a task somebody looks after.
-struct Ends {
-    source: bool,
-    destination: bool,
-}
-
-impl Ends {
-    /// In the API's words; `None`: neither.
-    fn name(&self) -> Option<&'static str> {
-        match (self.source, self.destination) {
-            (true, true) => Some("BOTH"),
-            (true, false) => Some("SOURCE"),
-            (false, true) => Some("DESTINATION"),
-            (false, false) => None,
-        }
-    }
 }
 
 impl Service {
@@ -245,7 +227,7 @@ struct Named {
 }
 
 /// The tasks of a request with the ends that the caller manages: all of them, or nothing is done.
-async fn managed(call: &UserCall<Json<Named>>) -> Result<Vec<(Uuid, &'static str)>, ApiError> {
+async fn managed(call: &UserCall<Json<Named>>) -> Result<Vec<(Uuid, Ends)>, ApiError> {
     let named = &call.body.0.task_id_list;
     if named.is_empty() || named.len() > MOST_NAMED {
         return Err(ApiError::bad_request(format!("`task_id_list` names 1 to {MOST_NAMED} tasks")));
@@ -255,7 +237,7 @@ async fn managed(call: &UserCall<Json<Named>>) -> Result<Vec<(Uuid, &'static str
         let task = call.service.store.task(id).await?.ok_or_else(|| no_task(id))?;
         let ends = call.service.looked_after(&call.caller, &task, RoleName::ActivityManager).await?;
         match ends.name() {
-            Some(ends) => tasks.push((id, ends)),
+            Some(_) => tasks.push((id, ends)),
             None if call
                 .service
                 .looked_after(&call.caller, &task, RoleName::ActivityMonitor)
@@ -308,7 +290,7 @@ async fn cancel(call: UserCall<Json<Named>>) -> Result<Answer<Value>, ApiError> 
     let made = Cancellation { id: random_id()?, by, at: now, tasks: tasks.iter().map(|(id, _)| *id).collect() };
     service.store.apply(Batch::new().insert(&made)).await?;
     for (task, ends) in tasks {
-        let cancelled = Cancelled { by, message: message.clone(), manager_of: Some(ends.to_owned()) };
+        let cancelled = Cancelled { by, message: message.clone(), manager_of: ends.name().map(str::to_owned) };
         service.store.cancel_as(task, cancelled, now).await?;
     }
     service.desk.ring();
@@ -334,8 +316,8 @@ async fn pause(call: UserCall<Json<Named>>) -> Result<Answer<Done>, ApiError> {
     let tasks = managed(&call).await?;
     for (task, ends) in tasks {
         let entry = service.entry(call.caller.identity, "task.pause", task);
-        let entry = entry.detail(json!({"message": message, "manager_of": ends}));
-        service.store.pause_by(task, message, Some(entry), now).await?;
+        let entry = entry.detail(json!({"message": message, "manager_of": ends.name()}));
+        service.store.pause_by(task, ends, message, Some(entry), now).await?;
     }
     service.desk.ring();
     Ok(Answer(Done::new(&call.place, "PauseAccepted", "The tasks wait; what they do ends in an orderly way")))
@@ -343,11 +325,17 @@ async fn pause(call: UserCall<Json<Named>>) -> Result<Answer<Done>, ApiError> {
 
 async fn resume(call: UserCall<Json<Named>>) -> Result<Answer<Done>, ApiError> {
     let (service, now) = (&call.service, call.service.clock.now());
-    let tasks = managed(&call).await?;
+    let (tasks, mut waiting) = (managed(&call).await?, 0_usize);
     for (task, ends) in tasks {
-        let entry = service.entry(call.caller.identity, "task.resume", task).detail(json!({"manager_of": ends}));
-        service.store.resume_by(task, Some(entry), now).await?;
+        let entry = service.entry(call.caller.identity, "task.resume", task);
+        let entry = entry.detail(json!({"manager_of": ends.name()}));
+        let (_, goes_on) = service.store.resume_by(task, ends, Some(entry), now).await?;
+        waiting += usize::from(!goes_on);
     }
     service.desk.ring();
-    Ok(Answer(Done::new(&call.place, "ResumeAccepted", "The tasks go on, unless a pause rule holds them")))
+    let message = match waiting {
+        0 => "The tasks go on, unless a pause rule holds them".to_owned(),
+        waiting => format!("{waiting} of the tasks wait on: managers of their other collection hold them"),
+    };
+    Ok(Answer(Done::new(&call.place, "ResumeAccepted", message)))
 }

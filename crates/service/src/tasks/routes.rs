@@ -12,7 +12,7 @@ use crate::auth::tokens::later;
 use crate::auth::{Actor, UserCall};
 use crate::http::{Accepted, Answer, ApiError, Done, Json, Large, Page, Route};
 use crate::store::{Changed, random_uuid};
-use crate::task::Task;
+use crate::task::{Condition, Held, Task};
 use crate::{Service, clock};
 
 /// Tasks of one page, and events.
@@ -231,9 +231,9 @@ async fn pause_info(call: UserCall) -> Result<Answer<Value>, ApiError> {
 
 /// For what a task waits.
 pub(super) async fn pause_info_of(call: &UserCall, task: &Task) -> Result<Answer<Value>, ApiError> {
-    let message = match (&task.condition, task.status) {
-        (crate::task::Condition::Paused { message, by_rule: false }, Status::Active) => Some(message.clone()),
-        _ => None,
+    let held = match (&task.condition, task.status) {
+        (Condition::Paused { held, .. }, Status::Active) => held.clone(),
+        _ => Held::default(),
     };
     let mut rules = Vec::new();
     if !task.status.is_final() {
@@ -241,7 +241,7 @@ pub(super) async fn pause_info_of(call: &UserCall, task: &Task) -> Result<Answer
             rules.push(call.service.pause_document(&rule, false).await?);
         }
     }
-    Ok(Answer(json!({"DATA_TYPE": "pause_info_limited", "pause_rules": rules, "source_pause_message": message,
-                     "destination_pause_message": null, "source_pause_message_share": null,
+    Ok(Answer(json!({"DATA_TYPE": "pause_info_limited", "pause_rules": rules, "source_pause_message": held.source,
+                     "destination_pause_message": held.destination, "source_pause_message_share": null,
                      "destination_pause_message_share": null, "time": clock::iso(call.service.clock.now())})))
 }

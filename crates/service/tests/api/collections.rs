@@ -6,6 +6,7 @@ use whimbrel_engine::dispatch::Server;
 use whimbrel_service::auth::scope::manage_collections;
 use whimbrel_service::auth::secrets::random_id;
 use whimbrel_service::endpoints::Want;
+use whimbrel_service::store::Batch;
 
 use crate::bench::{Bench, Somebody};
 
@@ -304,6 +305,27 @@ async fn wrong_rules_are_refused() {
     bench.put(&format!("/v0.10/endpoint/{}", site.guest), &site.ada.token, update).await.good();
     let anonymous = json!({"principal_type": "anonymous", "principal": "", "permissions": "rw"});
     assert_eq!(ask(site.guest, anonymous).await, (403, "PermissionDenied".to_owned()));
+}
+
+#[tokio::test]
+async fn what_a_collection_forbids_holds_for_the_guest_collections_that_are_made_of_it() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let rule = json!({"principal_type": "anonymous", "principal": "", "permissions": "rw", "path": "/"});
+    let path = format!("/v0.10/endpoint/{}/access", site.guest);
+    let made = bench.post(&path, &site.ada.token, rule).await.good();
+    let anybody = async || bench.service.usable_by_anybody(site.guest).await.unwrap();
+    assert!(anybody().await.permit("/x", Want::Write).is_ok());
+    assert!(!anybody().await.collection.policy.no_https);
+
+    let mut host = bench.service.collection(site.mapped).await.unwrap();
+    (host.record.policy.disable_anonymous_writes, host.record.policy.no_https) = (true, true);
+    bench.service.store.apply(Batch::new().update(&host)).await.unwrap();
+    let bound = anybody().await;
+    assert!(bound.permit("/x", Want::Read).is_ok() && bound.permit("/x", Want::Write).is_err());
+    assert!(bound.collection.policy.no_https, "its servers ask here");
+    let place = format!("{path}/{}", made["access_id"].as_str().unwrap());
+    assert_eq!(bench.put(&place, &site.ada.token, json!({"permissions": "rw"})).await.status, 403);
 }
 
 #[tokio::test]

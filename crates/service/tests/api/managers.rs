@@ -18,8 +18,12 @@ async fn listed(bench: &Bench, who: &Somebody, filter: &str) -> Vec<Uuid> {
 }
 
 async fn give(bench: &Bench, site: &Site, who: &Somebody, role: &str) {
+    give_at(bench, site, site.mapped, who, role).await;
+}
+
+async fn give_at(bench: &Bench, site: &Site, collection: Uuid, who: &Somebody, role: &str) {
     let role = json!({"principal_type": "identity", "principal": who.id, "role": role});
-    bench.post(&format!("/v0.10/endpoint/{}/role", site.mapped), &site.ada.token, role).await.good();
+    bench.post(&format!("/v0.10/endpoint/{collection}/role"), &site.ada.token, role).await.good();
 }
 
 async fn shown(bench: &Bench, who: &Somebody, task: Uuid) -> Value {
@@ -137,6 +141,45 @@ async fn a_manager_lets_tasks_wait_and_go_on() {
     assert_eq!(bench.post(&path, &site.bob.token, resume.clone()).await.status, 404);
     bench.post(&path, &site.ada.token, resume).await.good();
     assert_eq!(begin(&bench).await.lease.task, task);
+}
+
+#[tokio::test]
+async fn a_manager_of_one_end_does_not_resume_what_one_of_the_other_has_paused() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let other = bench.service.add_mapped(site.endpoint, site.ada.id, "Archive", "/srv/archive").await.unwrap().id;
+    let (carol, dan) = (bench.user("carol").await, bench.user("dan").await);
+    give(&bench, &site, &carol, "activity_manager").await;
+    give_at(&bench, &site, other, &dan, "activity_manager").await;
+    let wanted = rights::transfer((site.mapped, "/x"), (other, "/x"));
+    let task = id(&bench.post("/v0.10/transfer", &site.ada.token, wanted).await.good()["task_id"]);
+    let (pause, resume) = (format!("{MANAGER}/admin_pause"), format!("{MANAGER}/admin_resume"));
+    let words = async |end: &str| {
+        let info = bench.get(&format!("/v0.10/task/{task}/pause_info"), &site.ada.token).await.good();
+        info[format!("{end}_pause_message")].clone()
+    };
+    bench.post(&pause, &carol.token, named(&[task])).await.good();
+    let archive = json!({"message": "The tapes are full", "task_id_list": [task]});
+    bench.post(&pause, &dan.token, archive.clone()).await.good();
+    assert_eq!(
+        (words("source").await, words("destination").await),
+        (json!("The disks are full"), json!("The tapes are full"))
+    );
+
+    let told = bench.post(&resume, &dan.token, json!({"task_id_list": [task]})).await.good();
+    assert!(told["message"].as_str().unwrap().contains("wait on"), "{told:#}");
+    let waits = shown(&bench, &site.ada, task).await;
+    assert_eq!((&waits["is_paused"], &waits["nice_status_details"]), (&json!(true), &json!("The disks are full")));
+    assert_eq!((words("source").await, words("destination").await), (json!("The disks are full"), Value::Null));
+
+    bench.post(&resume, &carol.token, json!({"task_id_list": [task]})).await.good();
+    assert_eq!(shown(&bench, &site.ada, task).await["is_paused"], json!(false));
+    // Who looks after both ends speaks for both.
+    for who in [&carol, &dan] {
+        bench.post(&pause, &who.token, archive.clone()).await.good();
+    }
+    bench.post(&resume, &site.ada.token, json!({"task_id_list": [task]})).await.good();
+    assert_eq!(shown(&bench, &site.ada, task).await["is_paused"], json!(false));
 }
 
 #[tokio::test]

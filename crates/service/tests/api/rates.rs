@@ -132,3 +132,18 @@ async fn who_does_not_manage_a_place_makes_no_rule_for_it() {
     assert_eq!(bench.get(RULES, &site.bob.token).await.good()["rate_rules"], json!([]));
     assert_eq!(bench.get(RULES, &site.ada.token).await.good()["rate_rules"], json!([changed]));
 }
+
+#[tokio::test]
+async fn nobody_uses_up_all_rules_and_none_outlives_its_place() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let here = json!({"endpoint_id": site.guest, "max_rate": 5});
+    for _ in 0..50 {
+        rule(&bench, &site.ada.token, here.clone()).await.good();
+    }
+    assert_eq!(rule(&bench, &site.ada.token, here).await.status, 400);
+    bench.delete(&format!("/v0.10/endpoint/{}", site.guest), &site.ada.token).await.good();
+    assert_eq!(bench.get(RULES, &site.ada.token).await.good()["rate_rules"], json!([]));
+    let made = rule(&bench, &site.ada.token, json!({"endpoint_id": site.mapped, "max_rate": 5})).await.good();
+    assert_eq!(bench.get(RULES, &site.ada.token).await.good()["rate_rules"], json!([made]));
+}

@@ -30,7 +30,7 @@ pub async fn items_counters_and_listings_follow_reports(store: &Store) {
         Change::UpToDate { subject: file(4) },
         unproven,
         Change::SkippedError { subject: file(6), fault: fault(FaultCode::NotFound) },
-        Change::Found { subject: extra.clone(), size: None },
+        Change::Found { subject: extra.clone(), size: Some(u64::MAX) },
     ];
     let gauge = Some(Gauge { bytes_in_flight: 5, rate: 2.5 });
     take(store, Report { gauge, ..report(lease, 1, changes) }, 11).await;

@@ -370,8 +370,14 @@ impl Driver {
                 }
             }
             Command::Report(event) => {
-                if let Event::ItemDone { item, outcome: Outcome::Copied, .. } = &event {
-                    self.shared.tally.done(|| self.shared.dialling(), item);
+                match &event {
+                    Event::ItemDone { item, outcome: Outcome::Copied, .. } => {
+                        self.shared.tally.done(|| self.shared.dialling(), item);
+                    }
+                    Event::ItemDone { item, outcome: Outcome::DirectoryMade, .. } if item.parent.is_none() => {
+                        self.shared.tally.made(|| self.shared.dialling(), &item.destination);
+                    }
+                    _ => {}
                 }
                 if let Event::ItemFailed(failure) = &event {
                     self.shared.file_ended(failure.item, failure.fault.code == FaultCode::SourceChanged);

@@ -89,7 +89,7 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
     // Whether an earlier run of the same was cut short costs no round trip.
     let tallies = Places::of(jobs, options);
-    let tallies = tallies.map(|places| [places.beside, Some(places.inside)]).unwrap_or_default();
+    let tallies = tallies.map(|places| [places.beside, places.inside]).unwrap_or_default();
     let mut destination_first = vec![facts(destination)];
     destination_first.extend(tallies.iter().flatten().map(facts));
     let first = First::new(options)?;

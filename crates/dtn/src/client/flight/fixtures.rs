@@ -49,6 +49,7 @@ pub fn manner() -> Manner {
         holes: false,
         vouched: false,
         measured: false,
+        through_links: true,
     }
 }
 

@@ -29,14 +29,14 @@ impl<S: Sieve> Planning<S> {
         let within = is_directory && !of_made;
         let place = match (&found, within) {
             (Some(found), _) => Some(found.place.clone()),
-            (None, true) => Some(places.inside),
-            (None, false) => places.beside,
+            (None, true) => places.inside.clone(),
+            (None, false) => places.beside.clone(),
         };
         if let Some(place) = place.filter(|_| !self.shared.options.dry_run) {
             let is_there = found.is_some() || torn.contains(&place);
-            self.shared.tally.begin(place, &places.copy, &destination.path, found.as_ref(), is_there);
+            self.shared.tally.begin(place, &places, &destination.path, found.as_ref(), is_there);
         }
-        if let Some(found) = found {
+        if let Some(found) = found.filter(|found| places.tells_files() && found.tally.files() > 0) {
             let (files, compares) = (found.tally.files() as u64, self.can_compare(sources, destination).await);
             self.shared.tell(Event::GoesOn { destination: destination.path.clone(), files });
             self.planner.go_on(Box::new(Before::new(found, &destination.path, compares)));
@@ -55,7 +55,7 @@ impl<S: Sieve> Planning<S> {
             Some(objects) => objects.map(Some),
             None => [None, None],
         };
-        for (place, known) in [(places.beside.as_ref(), beside), (Some(&places.inside), inside)] {
+        for (place, known) in [(places.beside.as_ref(), beside), (places.inside.as_ref(), inside)] {
             let Some(place) = place else { continue };
             let object = match known {
                 Some(object) => object,

@@ -63,7 +63,7 @@ impl Keeper {
                 Some(file) = done.recv() => self.take(file),
                 _ = ticks.tick(), if self.failures < PATIENCE => {
                     let began = Instant::now();
-                    if began >= rested && !self.pending.is_empty() {
+                    if began >= rested && self.has_news() {
                         // Storage may take long; who has nothing more to do does not wait for that.
                         let durable = tokio::select! {
                             biased;
@@ -88,10 +88,15 @@ impl Keeper {
         while let Ok(file) = done.try_recv() {
             self.take(file);
         }
-        if self.failures < PATIENCE && !self.pending.is_empty() {
+        if self.failures < PATIENCE && self.has_news() {
             let durable = self.home.make_durable(self.pending.keys()).await;
             self.write(&durable).await;
         }
+    }
+
+    /// Whether something is to be written: files, or that this copy is under way.
+    fn has_news(&self) -> bool {
+        self.at == 0 || !self.pending.is_empty()
     }
 
     fn take(&mut self, file: Done) {
