@@ -44,5 +44,6 @@ fn start_log(cli: &Cli) {
     let filter = EnvFilter::try_from_env("WHIMBREL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || log::Plain { colours });
-    log.with_ansi(colours).with_target(false).init();
+    // Told in panics, where standard error takes nothing.
+    log.with_ansi(colours).with_target(false).log_internal_errors(false).init();
 }

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -170,6 +170,24 @@ fn helpers_that_are_told_secrets_keep_their_memory_to_themselves() {
         drop(ours);
         helper.wait().expect("it ends");
     }
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_any_more_serves_on_and_ends_when_it_is_told_to() {
+    let directory = public_dir().expect("a directory");
+    let mut command = Command::new(WHIMBREL);
+    command.args(["dtn", "--listen", "127.0.0.1:0", "--anonymous", "--root"]).arg(directory.path());
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = BufReader::new(server.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+    let address = said.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned)).expect("it listens");
+    // As when a log service crashes, or a terminal is closed.
+    drop((said, server.stderr.take()));
+    for _ in 0..3 {
+        expect(0, ["ls", &address]);
+    }
+    let told = Command::new("kill").arg(server.id().to_string()).status();
+    assert!(told.expect("kill runs").success());
+    assert_eq!(server.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]

@@ -95,6 +95,9 @@ pub struct PlanOptions {
     pub recursive: bool,
     /// What becomes of symbolic links; default follow.
     pub links: Links,
+    /// Whether destinations are looked at for links, through which nothing is copied: where links are copied, sources decide where
+    /// they lead; default false.
+    pub avoids_links: bool,
     /// What is set on the copies; default nothing.
     pub preserve: Preserve,
     /// Which entries of directories are taken; default all. What is left out is as if it were not there, at either end.
@@ -119,6 +122,7 @@ impl Default for PlanOptions {
             sync: SyncLevel::None,
             recursive: false,
             links: Links::Follow,
+            avoids_links: false,
             preserve: Preserve::default(),
             filter: Filter::default(),
             mirror: false,

@@ -195,7 +195,7 @@ enum When {
 }
 
 /// What becomes of symbolic links.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LinkRule {
     /// What they point to is copied
     Follow,
@@ -363,6 +363,7 @@ impl CpArgs {
                 LinkRule::Copy => Links::Copy,
                 LinkRule::Skip => Links::Skip,
             },
+            avoids_links: self.links == LinkRule::Copy,
             preserve: Preserve { times: self.preserve, modes: self.preserve },
             ..PlanOptions::default()
         }

@@ -1,6 +1,6 @@
 //! The wire side of a control connection: moves the bytes of its machine, nothing of their meaning.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -320,7 +320,7 @@ impl Channel {
                 let verb = line.get(..5).filter(|verb| SECRET.iter().any(|secret| verb.eq_ignore_ascii_case(secret)));
                 let shown = verb.unwrap_or_else(|| line.strip_suffix(b"\r").unwrap_or(line));
                 let hidden = if verb.is_some() { "***" } else { "" };
-                eprintln!("{name} > {}{hidden}", String::from_utf8_lossy(shown));
+                tell(format_args!("{name} > {}{hidden}", String::from_utf8_lossy(shown)));
             }
         }
     }
@@ -335,10 +335,15 @@ impl Channel {
                 // Nobody reads tokens.
                 let token = shown.get(..9).filter(|_| shown.get(3..).is_some_and(|text| text.starts_with(" ADAT=")));
                 let hidden = if token.is_some() { "***" } else { "" };
-                eprintln!("{name} < {}{hidden}", token.unwrap_or(&shown));
+                tell(format_args!("{name} < {}{hidden}", token.unwrap_or(&shown)));
             }
         }
     }
+}
+
+/// A line of the dialogue; nobody may be there who reads it.
+fn tell(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 fn lost(error: io::Error) -> Fault {

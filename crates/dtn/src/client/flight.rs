@@ -98,7 +98,6 @@ impl Flight {
                 }
             }
             (Purpose::CommitAhead, _, Step::Chunk(step)) => step.name_answered(true),
-            (Purpose::Target, Outcome::Line(line), Step::MakeDirectory { .. }) => self.check_directory(&line),
             (Purpose::Target, Outcome::Line(line), step) => step.occupied(Occupant::described(&line)),
             (Purpose::Found, Outcome::Size(size), step) => step.found(size),
             (Purpose::Open, outcome, Step::Open(step)) => step.opened(outcome),
@@ -145,13 +144,8 @@ impl Flight {
             (Purpose::SourceSum | Purpose::DestinationSum, Step::Copy(_)) if unsupported => {
                 self.evidence.refused(fault.detail);
             }
-            (Purpose::Make, Step::MakeDirectory { existed, through_links })
-                if fault.code == FaultCode::AlreadyExists =>
-            {
+            (Purpose::Make, Step::MakeDirectory { existed }) if fault.code == FaultCode::AlreadyExists => {
                 *existed = true;
-                if !*through_links {
-                    self.to_ask.push_back(orders::target_order(&self.job));
-                }
             }
             // A link is made beside nothing: what is there, which may be this link from a run that could not tell of it, goes
             // first. Directories do not go so.
@@ -209,16 +203,6 @@ impl Flight {
             self.to_ask.extend(examination.source_told(&self.job, &leaf.range, &leaf.digest));
         }
         self.evidence.of(role).leaves.push(leaf);
-    }
-
-    /// Whether a directory that is there is one, and not a link, through which what belongs in it would go elsewhere.
-    fn check_directory(&mut self, line: &[u8]) {
-        if Occupant::described(line) == Occupant::Link {
-            let path = &self.job.item.destination;
-            let fault = Fault::new(FaultCode::NotADirectory, "make directory").on_path(path);
-            let detail = "a symbolic link is there, which leads elsewhere: remove it first";
-            self.fail(Purpose::Make, fault.side(Side::Destination).detail(detail));
-        }
     }
 
     /// Whether the source is still what was listed: chunks of two versions make no file.
@@ -440,26 +424,11 @@ mod tests {
     }
 
     #[test]
-    fn where_links_are_copied_a_directory_that_is_there_is_no_link() {
-        let (job, manner) = (job(Work::MakeDirectory), Manner { through_links: false, ..manner() });
-        for (line, fails) in [(&b"type=dir; /d"[..], false), (b"type=dir;UNIX.slink=/elsewhere; /d", true)] {
-            let mut directory = Flight::new(job.clone(), &manner, Step::alone(&job, &manner));
-            directory.answer(Role::Destination, Purpose::Make, Err(fault(FaultCode::AlreadyExists, Side::Destination)));
-            let asked: Vec<_> = directory.to_ask.drain(..).map(|order| (order.purpose, order.op)).collect();
-            assert!(matches!(&asked[..], [(Purpose::Target, Op::Facts { .. })]), "{asked:?}");
-            directory.answer(Role::Destination, Purpose::Target, Ok(Outcome::Line(line.to_vec())));
-            let expected = fails.then_some((Purpose::Make, FaultCode::NotADirectory));
-            assert_eq!(failed(&directory), expected);
-        }
-    }
-
-    #[test]
     fn a_directory_that_is_there_counts_as_made_and_what_has_a_links_name_is_replaced_once() {
         let exists = || Err(fault(FaultCode::AlreadyExists, Side::Destination));
         let mut directory = flight(Work::MakeDirectory);
         directory.answer(Role::Destination, Purpose::Make, exists());
-        assert!(matches!(directory.step, Step::MakeDirectory { existed: true, .. }) && directory.failure.is_none());
-        assert!(directory.to_ask.is_empty(), "a link to one would do");
+        assert!(matches!(directory.step, Step::MakeDirectory { existed: true }) && directory.failure.is_none());
         let mut link = flight(Work::Symlink { target: b"x".to_vec() });
         link.answer(Role::Destination, Purpose::Make, exists());
         let asked: Vec<_> = link.to_ask.drain(..).map(|order| order.op).collect();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use whimbrel_engine::Fault;
 use whimbrel_engine::guard::Refusal;
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::accept::pause_after_error;
 use super::connection::{Beginning, Ends, serve};
@@ -75,7 +75,11 @@ impl Listeners {
         if let Some(channel) = self.calls {
             acceptors.spawn(called::take(channel, server.clone(), slots.clone(), drain.clone()));
         }
-        while acceptors.join_next().await.is_some() {}
+        while let Some(ended) = acceptors.join_next().await {
+            // The others would go on, and nobody would know why some addresses do not answer.
+            let failed = |error| Fault::new(FaultCode::Internal, "accept connections").side(Side::Us).detail(error);
+            ended.map_err(|error| failed(error.to_string()))?;
+        }
         let patience = server.settings().drain_timeout.unwrap_or(Duration::MAX);
         if tokio::time::timeout(patience, all_free(&slots, &server)).await.is_err() {
             tracing::warn!("the drain's time is up; running transfers are cut");

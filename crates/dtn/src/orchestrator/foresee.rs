@@ -181,7 +181,7 @@ async fn transfer(
     let (to_extra, extra_actions) = mpsc::channel(AHEAD);
     let plan = PlanOptions { mirror: wanted.delete_extra, ..copy.plan.clone() };
     // As mirroring finds what it deletes.
-    let removal = PlanOptions { sync: SyncLevel::None, links: Links::Copy, ..copy.plan.clone() };
+    let removal = PlanOptions { sync: SyncLevel::None, links: Links::Copy, avoids_links: false, ..copy.plan.clone() };
     let planning = planning(&copy, plan, to).telling_extras(tell).counting_filtered(count.filtered.clone());
     let removing = self::planning(&copy, removal, to_extra);
     let (roots, choices) = (RefCell::default(), RefCell::default());

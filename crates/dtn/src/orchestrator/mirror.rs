@@ -70,7 +70,7 @@ pub(super) async fn delete_extras(run: &Run<'_>) -> End {
         desk: run.desk,
         assignment: run.assignment,
         reach: run.destination,
-        plan: PlanOptions { sync: SyncLevel::None, links: Links::Copy, ..run.plan_options() },
+        plan: PlanOptions { sync: SyncLevel::None, links: Links::Copy, avoids_links: false, ..run.plan_options() },
         aim: Aim::Extra,
         copies: Copies::default(),
         is_finished: &is_finished,

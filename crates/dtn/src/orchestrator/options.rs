@@ -60,6 +60,7 @@ pub(super) fn plan(options: &TransferOptions) -> PlanOptions {
             Symlinks::Keep => Links::Copy,
             Symlinks::Copy => Links::Follow,
         },
+        avoids_links: options.symlinks == Symlinks::Keep,
         preserve: Preserve { times: options.preserve_times, modes: options.preserve_modes },
         filter: options.filter.clone(),
         ..PlanOptions::default()

@@ -132,7 +132,8 @@ impl Planner {
 
     /// Whether it matters what is at destinations.
     fn looks_at_destinations(&self) -> bool {
-        self.options.sync != SyncLevel::None || self.options.mirror || self.earlier.is_some()
+        let compares = self.options.sync != SyncLevel::None || self.options.mirror || self.earlier.is_some();
+        compares || self.options.avoids_links
     }
 
     /// Adds a source argument; may be called at any time before [`Planner::no_more_roots`].

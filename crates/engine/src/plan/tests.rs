@@ -237,10 +237,16 @@ fn nothing_is_written_through_a_link_that_is_copied() {
         .source("/s", Object::directory(""))
         .source("/s/latest", Object::directory(""))
         .destination("/d", Object::directory(""))
-        .destination("/d/latest", Object::symlink("", "/scratch/run6"));
-    let options = PlanOptions { links: Links::Copy, sync: SyncLevel::Size, ..recursive() };
-    let plan = texts(&disks.plan(options, vec![Root::new("/s", "/d")]));
-    assert!(plan.iter().any(|line| line.starts_with("refuse   /s/latest: ")), "{plan:?}");
+        .destination("/d/latest", Object::symlink("", "/scratch/run6"))
+        .source("/s/notes", Object::file("", 1))
+        .destination("/d/notes", Object::symlink("", "/home/me/.profile"));
+    for sync in [SyncLevel::None, SyncLevel::Size] {
+        let options = PlanOptions { links: Links::Copy, avoids_links: true, sync, ..recursive() };
+        let plan = texts(&disks.plan(options, vec![Root::new("/s", "/d")]));
+        for refused in ["refuse   /s/latest: ", "refuse   /s/notes: "] {
+            assert!(plan.iter().any(|line| line.starts_with(refused)), "{plan:?}");
+        }
+    }
 }
 
 #[test]

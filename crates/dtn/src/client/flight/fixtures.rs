@@ -49,7 +49,6 @@ pub fn manner() -> Manner {
         holes: false,
         vouched: false,
         measured: false,
-        through_links: true,
     }
 }
 

@@ -108,9 +108,6 @@ pub struct Manner {
     pub vouched: bool,
     /// Whether the length of what was stored is asked for: nothing else tells that all of it came.
     pub measured: bool,
-    /// Whether a link to a directory is as good as the directory. Not where links are copied: one that an earlier copy has made
-    /// leads anywhere.
-    pub through_links: bool,
 }
 
 /// The attributes that a destination is told with a store or a commit, and sets before it gives the final name.

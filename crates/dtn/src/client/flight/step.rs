@@ -30,8 +30,6 @@ pub enum Step {
     MakeDirectory {
         /// It was there.
         existed: bool,
-        /// A link to one would do.
-        through_links: bool,
     },
     /// A link is made.
     Link {
@@ -47,7 +45,7 @@ impl Step {
     pub fn alone(job: &Job, manner: &Manner) -> Self {
         match job.work {
             Work::Copy => Self::Copy(CopyStep::new(manner)),
-            Work::MakeDirectory => Self::MakeDirectory { existed: false, through_links: manner.through_links },
+            Work::MakeDirectory => Self::MakeDirectory { existed: false },
             Work::Symlink { .. } => Self::Link { replaces: false },
             _ => Self::Simple,
         }

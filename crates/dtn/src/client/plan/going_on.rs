@@ -24,6 +24,10 @@ impl<S: Sieve> Planning<S> {
         known: Option<[Option<Object>; 2]>,
     ) -> bool {
         let mut torn = Vec::new();
+        if !is_directory && matches!(&known, Some([Some(_), _])) {
+            // What it tells of is gone.
+            torn.extend(places.beside.clone());
+        }
         let found = if is_directory { self.find_tally(&places, known, &mut torn).await } else { None };
         let of_made = found.as_ref().is_some_and(|found| Some(&found.place) == places.beside.as_ref());
         let within = is_directory && !of_made;
@@ -44,7 +48,7 @@ impl<S: Sieve> Planning<S> {
         within
     }
 
-    /// What an earlier run has left; `torn`: where lies what cannot be read, as a crash of the destination leaves a name without content.
+    /// What an earlier run has left; `torn`: where lies what tells nothing, as a crash of the destination leaves a name without content.
     async fn find_tally(
         &mut self,
         places: &Places,

@@ -107,7 +107,7 @@ impl Worker {
                 self.report(Input::ItemCompared { attempt, equal: flight.evidence.sums_agree() });
             }
             Step::MakeDirectory { .. } | Step::Link { .. } | Step::Simple => {
-                if matches!(flight.step, Step::MakeDirectory { existed: false, .. }) {
+                if matches!(flight.step, Step::MakeDirectory { existed: false }) {
                     self.shared.directory_made(&flight.job.item);
                 }
                 self.report(Input::ItemDone { attempt, bytes: 0, verified: Verification::NotAsked });

@@ -2,7 +2,6 @@
 
 use whimbrel_engine::FaultCode;
 use whimbrel_engine::auto;
-use whimbrel_engine::plan::Links;
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, Retry, Side};
@@ -42,8 +41,7 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
     let (mode, given, measured) = (Mode::Extended, Given::default(), false);
     // Its leaves are compared before it has its name.
     let (holes, vouched) = (false, false);
-    let (durable, through_links) = (options.durable, goes_through_links(shared));
-    Some(Manner { mode, proof, given, past_memory, durable, named, holes, vouched, measured, through_links })
+    Some(Manner { mode, proof, given, past_memory, durable: options.durable, named, holes, vouched, measured })
 }
 
 /// Whether parts of a file can be kept that nothing was proven of: by a server of ours that says so, by this host, and under
@@ -149,12 +147,7 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<
     // no length.
     let by_length = proof.is_err() || (!pair.destination.has("CHUNK") && !is_compared_first(&named));
     let measured = job.work == Work::Copy && by_length && !shared.is_device_item(&job.item);
-    let (durable, through_links) = (options.durable, goes_through_links(shared));
-    (Manner { mode, proof, given, past_memory, durable, named, holes, vouched, measured, through_links }, whole)
-}
-
-fn goes_through_links(shared: &Shared) -> bool {
-    shared.options.plan.links != Links::Copy
+    (Manner { mode, proof, given, past_memory, durable: options.durable, named, holes, vouched, measured }, whole)
 }
 
 /// How a job is proven; `in_reply`: both ends tell digests in the replies of the transfer.

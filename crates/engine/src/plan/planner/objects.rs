@@ -8,6 +8,8 @@ use crate::listing::{Object, ObjectKind};
 use crate::plan::compare::{self, Verdict};
 use crate::plan::{Action, Attributes, Finished, Item, ItemId, Links, SkipReason, SyncLevel};
 
+const LEADS_ELSEWHERE: &str = "a symbolic link is there, which leads elsewhere: remove it first";
+
 impl Planner {
     /// Plans one object; returns what has to be visited before more can be said.
     pub(super) fn plan_object(&mut self, place: Place, object: Object, existing: Option<Object>) -> Option<Pending> {
@@ -47,12 +49,22 @@ impl Planner {
         item.modified = object.modified;
         item.attributes = self.attributes(object);
         let verdict = self.unless_finished(verdict, &item, existing);
+        if !matches!(verdict, Verdict::Skip(_)) && self.would_go_through(existing) {
+            let fault = Fault::new(FaultCode::AlreadyExists, "copy").on_path(&item.destination);
+            let fault = fault.side(Side::Destination).detail(LEADS_ELSEWHERE);
+            return self.actions.push_back(Action::Refuse { fault, item });
+        }
         self.actions.push_back(match verdict {
             Verdict::Copy => Action::Copy { item },
             Verdict::CompareChecksum => Action::CompareChecksum { item },
             Verdict::Skip(reason) => Action::Skip { item, reason },
             Verdict::Refuse(code) => Action::Refuse { fault: destination_fault(code, &item), item },
         });
+    }
+
+    /// Whether what comes would go through a link.
+    fn would_go_through(&self, existing: Option<&Object>) -> bool {
+        self.options.avoids_links && existing.is_some_and(|object| matches!(object.kind, ObjectKind::Symlink { .. }))
     }
 
     /// What an earlier run has finished is not copied again; what it may have finished is compared.
@@ -103,11 +115,9 @@ impl Planner {
         } else if place.depth > self.options.max_depth || self.is_loop(&place, &object) {
             let fault = Fault::new(FaultCode::InvalidPath, "enter").side(Side::Source);
             Some(fault.detail("a loop of links, or too deep"))
-        } else if self.options.links == Links::Copy
-            && matches!(existing, Some(o) if matches!(o.kind, ObjectKind::Symlink { .. }))
-        {
+        } else if self.would_go_through(existing) {
             let fault = Fault::new(FaultCode::NotADirectory, "make directory").side(Side::Destination);
-            Some(fault.detail("a symbolic link is there, which leads elsewhere: remove it first"))
+            Some(fault.detail(LEADS_ELSEWHERE))
         } else if matches!(existing, Some(o) if matches!(o.kind, ObjectKind::File | ObjectKind::Other)) {
             Some(Fault::new(FaultCode::NotADirectory, "make directory").side(Side::Destination))
         } else {
