@@ -1,25 +1,71 @@
 //! Log lines on standard error: one event, one line, whatever strangers put into it.
 
-use std::io::{self, Write};
+use std::io::{self, StderrLock, Write};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What a pipe takes at once when it takes anything (pipe(7), `PIPE_BUF`), bytes.
+const AT_ONCE: usize = 4096;
+
+/// How long a server waits for a reader that has fallen behind: 0.2 s; not at all while lines are being lost.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const NONE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Lines that were lost since one was written.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Standard error that shows control characters instead of obeying them: a name with a line end in it must not become a
 /// line of its own, nor one with an escape sequence change what a terminal shows.
 pub struct Plain {
     /// Colours of the formatter's own are let through.
     pub colours: bool,
+    /// Who writes waits for as long as nobody reads. Servers do not: a terminal that is held (Ctrl-S) or a log service that hangs would hold up
+    /// everybody.
+    pub waits: bool,
 }
 
 impl Write for Plain {
     /// Takes an event whole, as the formatter gives it. One that cannot be written is lost: who read them may be gone (a log
     /// service that has crashed, a terminal that was closed), and transfers go on.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().lock().write_all(shown(event, self.colours).as_bytes());
+        let (line, mut out) = (shown(event, self.colours), io::stderr().lock());
+        let _ = match self.waits {
+            true => out.write_all(line.as_bytes()),
+            false => write_or_lose(&mut out, line.as_bytes()),
+        };
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Writes a line if somebody reads; how many were lost is said in front of the next one.
+fn write_or_lose(out: &mut StderrLock<'_>, line: &[u8]) -> io::Result<()> {
+    let lost = LOST.load(Ordering::Relaxed);
+    if !takes(out, if lost == 0 { &PATIENCE } else { &NONE }) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
+    if lost > 0 {
+        LOST.store(0, Ordering::Relaxed);
+        writeln!(out, "({lost} lines are missing here: nobody read them)")?;
+    }
+    for part in line.chunks(AT_ONCE) {
+        if !takes(out, &PATIENCE) {
+            return Ok(());
+        }
+        out.write_all(part)?;
+    }
+    Ok(())
+}
+
+/// Whether it takes something within a time. What cannot be asked is written to.
+fn takes(out: &StderrLock<'_>, patience: &Timespec) -> bool {
+    poll(&mut [PollFd::from_borrowed_fd(out.as_fd(), PollFlags::OUT)], Some(patience)).map_or(true, |ready| ready > 0)
 }
 
 fn shown(event: &[u8], colours: bool) -> String {

@@ -35,6 +35,16 @@ fn start_log(cli: &Cli) {
         Command::DtnFront | Command::DataProcess(_) => true,
         _ => false,
     };
+    let stays = serves
+        || matches!(
+            &cli.command,
+            Command::Serve(_)
+                | Command::Orchestrate(_)
+                | Command::DtnMember
+                | Command::DtnDoor
+                | Command::DtnCaller
+                | Command::DtnRelay
+        );
     let level = match (cli.global.verbose, serves) {
         (0, false) => "warn",
         (0, true) | (1, false) => "info",
@@ -43,7 +53,8 @@ fn start_log(cli: &Cli) {
     };
     let filter = EnvFilter::try_from_env("WHIMBREL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || log::Plain { colours });
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || log::Plain { colours, waits: !stays });
     // Told in panics, where standard error takes nothing.
     log.with_ansi(colours).with_target(false).log_internal_errors(false).init();
 }

@@ -4,9 +4,12 @@ mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 
+use support::dtn::Dtn;
 use support::{Field, Server, expect, whimbrel};
+use whimbrel_testkit::peers::public_dir;
 
 #[test]
 fn directories_are_listed_described_made_renamed_and_removed() {
@@ -40,6 +43,21 @@ fn what_cannot_be_removed_keeps_nothing_else_from_being_removed() {
         let run = expect(1, ["rm", &server.url(field.path("to/*"))]);
         assert!(run.stderr_text().contains("to/b: is a directory"), "{}", run.stderr_text());
         assert_eq!(support::names(&field.path("to")), ["b"], "directories are removed with -r only");
+    }
+}
+
+#[test]
+fn what_is_everything_is_not_removed() {
+    let directory = public_dir().unwrap();
+    let kept = directory.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let server = Dtn::builder().anonymous().root(directory.path()).start();
+    // As when a variable of a script is empty.
+    for place in ["", "/", "/kept/.", "/kept/.."] {
+        let run = expect(1, ["rm", "-r", &format!("ftp://{}{place}", server.addr())]);
+        assert!(run.stderr_text().contains("name what is in it"), "{place}: {}", run.stderr_text());
+        assert!(kept.exists(), "{place}");
     }
 }
 

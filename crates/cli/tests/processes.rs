@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -172,22 +172,56 @@ fn helpers_that_are_told_secrets_keep_their_memory_to_themselves() {
     }
 }
 
-#[test]
-fn a_server_whose_log_nobody_reads_any_more_serves_on_and_ends_when_it_is_told_to() {
-    let directory = public_dir().expect("a directory");
+/// A server that logs into a pipe, and its address.
+fn logging(root: &Path) -> (Child, String) {
     let mut command = Command::new(WHIMBREL);
-    command.args(["dtn", "--listen", "127.0.0.1:0", "--anonymous", "--root"]).arg(directory.path());
+    command.args(["dtn", "--listen", "127.0.0.1:0", "--anonymous", "--root"]).arg(root);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut said = BufReader::new(server.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     let address = said.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned)).expect("it listens");
-    // As when a log service crashes, or a terminal is closed.
-    drop((said, server.stderr.take()));
-    for _ in 0..3 {
-        expect(0, ["ls", &address]);
-    }
+    (server, address)
+}
+
+fn ends_when_told(mut server: Child) {
     let told = Command::new("kill").arg(server.id().to_string()).status();
     assert!(told.expect("kill runs").success());
     assert_eq!(server.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_any_more_serves_on_and_ends_when_it_is_told_to() {
+    let directory = public_dir().expect("a directory");
+    let (mut server, address) = logging(directory.path());
+    // As when a log service crashes, or a terminal is closed.
+    drop(server.stderr.take());
+    for _ in 0..3 {
+        expect(0, ["ls", &address]);
+    }
+    ends_when_told(server);
+}
+
+#[test]
+fn a_server_whose_log_is_not_read_for_a_while_serves_on_and_says_how_much_is_missing() {
+    let directory = public_dir().expect("a directory");
+    let (mut server, address) = logging(directory.path());
+    // As when a terminal is held, or a log service hangs.
+    let mut log = server.stderr.take().expect("piped");
+    rustix::pipe::fcntl_setpipe_size(&log, 4096).expect("set");
+    rustix::fs::fcntl_setfl(&log, rustix::fs::OFlags::NONBLOCK).expect("set");
+    for _ in 0..40 {
+        expect(0, ["ls", &address]);
+    }
+    let mut read = || {
+        let mut text = Vec::new();
+        let ended = log.read_to_end(&mut text).expect_err("the server lives");
+        assert_eq!(ended.kind(), std::io::ErrorKind::WouldBlock);
+        String::from_utf8(text).expect("text")
+    };
+    assert!(!read().contains("lines are missing"));
+    expect(0, ["ls", &address]);
+    let behind = read();
+    assert!(behind.contains("lines are missing here: nobody read them"), "{behind}");
+    ends_when_told(server);
 }
 
 #[test]

@@ -328,13 +328,14 @@ impl Member {
         }
     }
 
-    /// How the process for HTTPS, or that which makes or joins connections, has ended, if it has and was not told to.
+    /// How the process that talks to the service, or serves HTTPS, or makes or joins connections, has ended, if one has and was not told to.
     pub(crate) fn one_ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
         if self.draining {
             return Ok(None);
         }
         let ended = |child: &mut Option<Child>| child.as_mut().map_or(Ok(None), Child::try_wait);
-        Ok(ended(&mut self.door)?.or(ended(&mut self.caller)?).or(ended(&mut self.relay)?))
+        // Without that which talks to it the service takes the server for gone.
+        Ok(self.talker.try_wait()?.or(ended(&mut self.door)?).or(ended(&mut self.caller)?).or(ended(&mut self.relay)?))
     }
 }
 

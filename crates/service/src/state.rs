@@ -167,7 +167,8 @@ impl Service {
                 tracing::warn!("matrices are not filled: {error}");
             }
             let minute = self.clock.now().secs / MINUTE;
-            if minute > heeded {
+            // A clock may be set back.
+            if minute != heeded {
                 if let Err(error) = self.heed_pauses_of_waiting().await {
                     tracing::warn!("tasks that are paused are not looked after: {error}");
                 }
@@ -177,7 +178,7 @@ impl Service {
                 heeded = minute;
             }
             let hour = self.clock.now().secs / HOUR;
-            if hour > tidied {
+            if hour != tidied {
                 // What is left of an hour that could not be tidied is dead weight, and no danger.
                 match self.forget_expired(Timestamp::from_secs((hour - 1) * HOUR)).await {
                     Ok(count) => tracing::debug!(count, "tokens that have ended are forgotten"),

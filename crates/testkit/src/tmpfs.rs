@@ -26,6 +26,17 @@ impl Tmpfs {
         Tmpfs::mount_with(bytes, ",huge=always")
     }
 
+    /// Changes how much it holds.
+    pub fn resize(&self, bytes: u64) -> Result<()> {
+        let what = || format!("resizing the tmpfs on {}", self.path.display());
+        let options = format!("remount,size={bytes}");
+        let output = Command::new("mount").args(["-o", &options]).arg(&self.path).output().attempt(what)?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Error::new(what(), String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+
     fn mount_with(bytes: u64, options: &str) -> Result<Tmpfs> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         leftovers::sweep();

@@ -83,7 +83,7 @@ async fn sum(args: &CksumArgs, place: &Place, global: &Global) -> Result<String,
         path: place.path.clone(),
         marker_interval: Some(std::time::Duration::from_secs(10)),
     };
-    match end.run(op).await? {
+    match end.run_long(op).await? {
         Outcome::Checksum(digest) => Ok(digest),
         _ => Err(Fault::new(FaultCode::PeerMisbehaved, "checksum").on_path(&place.path).side(Side::Peer).into()),
     }

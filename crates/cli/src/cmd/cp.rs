@@ -275,17 +275,27 @@ async fn heed_signals(flags: Vec<watch::Sender<bool>>) {
     else {
         return;
     };
+    // A login that was cut, or a terminal that was closed, unless the command was told to outlive it (nohup(1)).
+    let mut hangup = (!is_hangup_ignored()).then(|| signal(SignalKind::hangup()).ok()).flatten();
     let mut next = flags.iter();
     loop {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            Some(_) = async { hangup.as_mut()?.recv().await } => {}
         }
         match next.next() {
             Some(flag) => drop(flag.send_replace(true)),
             None => std::process::exit(exit::CANCELLED.into()),
         }
     }
+}
+
+/// Whether this process was started with SIGHUP ignored (proc(5), `SigIgn`: bit 0).
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
 }
 
 impl CpArgs {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use whimbrel_dtn::client::end::End;
+use whimbrel_dtn::client::end::{End, ends_session};
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::wildcard;
 use whimbrel_engine::listing::{Object, ObjectKind, join};
@@ -71,6 +71,11 @@ async fn paths_of(place: &Place, global: &Global) -> Result<(End, Vec<Vec<u8>>),
 
 /// Removes one; gives its path.
 async fn remove_one(args: &RmArgs, end: &mut End, place: &Place) -> Result<Vec<u8>, Fault> {
+    if place.name().is_empty() {
+        // As rm has it (POSIX rm, step 1): mostly a variable of a script was empty.
+        let fault = Fault::new(FaultCode::InvalidArgument, "remove").on_path(&place.path).side(Side::Us);
+        return Err(fault.detail("neither a whole server, nor a home, nor `.` or `..` is removed: name what is in it"));
+    }
     let found = end.stat(&place.path, true).await?.ok_or_else(|| not_found(place, Side::Source))?;
     remove(end, &place.path, &found, args.recursive).await?;
     Ok(place.path.clone())
@@ -96,7 +101,7 @@ async fn remove(end: &mut End, path: &[u8], found: &Object, recursive: bool) -> 
         (ObjectKind::Directory, false) => {
             Err(Fault::new(FaultCode::IsADirectory, "remove").on_path(path).detail("remove directories with -r"))
         }
-        (ObjectKind::Directory, true) => match end.run(Op::DeleteTree(path.to_vec())).await {
+        (ObjectKind::Directory, true) => match end.run_long(Op::DeleteTree(path.to_vec())).await {
             Err(fault) if fault.code == FaultCode::NotSupported => remove_tree(end, path).await,
             result => result.map(drop),
         },
@@ -109,6 +114,9 @@ async fn remove_tree(end: &mut End, root: &[u8]) -> Result<(), Fault> {
     let mut open = vec![root.to_vec()];
     let mut directories = Vec::new();
     while let Some(directory) = open.pop() {
+        if is_removed(end, &directory).await? {
+            continue;
+        }
         let mut entries = Vec::new();
         end.list(&directory, true, async |batch| {
             entries.extend(batch.into_iter().map(|(object, _)| object));
@@ -131,6 +139,17 @@ async fn remove_tree(end: &mut End, root: &[u8]) -> Result<(), Fault> {
         end.run(Op::RemoveDirectory(directory)).await.map(drop).or_else(unless_gone)?;
     }
     Ok(())
+}
+
+/// Whether what a server calls a directory is removed as a file is: many call a link to a directory so, in listings as well, and
+/// what lies behind it is not to be removed. DELE takes links, and no directories (unlink(2)).
+async fn is_removed(end: &mut End, path: &[u8]) -> Result<bool, Fault> {
+    match end.run(Op::Delete(path.to_vec())).await {
+        Ok(_) => Ok(true),
+        Err(fault) if fault.code == FaultCode::NotFound => Ok(false),
+        Err(fault) if ends_session(&fault) => Err(fault),
+        Err(_) => Ok(false),
+    }
 }
 
 /// What somebody else has removed meanwhile needs no removing.

@@ -148,13 +148,21 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     }
     service.house.keep(Keeping { tasks: Some(args.keep_tasks), audit: Some(args.keep_audit) });
     let (stop, stopped) = watch::channel(false);
-    tokio::spawn(stop_on_signal(stop));
+    tokio::spawn(stop_on_signal(stop.clone()));
     let orchestrator = place.orchestrator()?;
     if !database.starts_with("sqlite:") {
         let own = args.own_url.as_deref().unwrap_or(&here);
         service.replicas.begin(own, pin).map_err(|error| failed(error.to_string()))?;
     }
     let orchestrating = orchestrate(&args, orchestrator, service.clone(), stopped.clone());
+    let orchestrating = async {
+        let ended = orchestrating.await;
+        // A service that takes tasks and runs none would say nothing of it.
+        if ended.is_err() {
+            stop.send_replace(true);
+        }
+        ended
+    };
     match args.url {
         Some(_) => lines::line(&format!("listening on {url} (here: {})", server.address())),
         None => lines::line(&format!("listening on {url}")),

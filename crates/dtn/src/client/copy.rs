@@ -68,11 +68,11 @@ pub(crate) async fn copy_some(
 async fn run(
     jobs: Jobs,
     options: CopyOptions,
-    cancel: watch::Receiver<bool>,
+    mut cancel: watch::Receiver<bool>,
     sieve: impl Sieve,
     mut events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
-    let mut preparation = prepare(&jobs, &options).await?;
+    let mut preparation = unless_cancelled(&mut cancel, prepare(&jobs, &options)).await?;
     let facts = planning::facts(&jobs, &options, &preparation);
     let plan = auto::plan(&facts);
     let tuning = &plan.tuning;
@@ -89,7 +89,7 @@ async fn run(
     let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
     let other_kind = is_of_another_kind(&preparation);
     let listed = preparation.listed.take();
-    let known = preparation.leave(&shared).await?;
+    let known = unless_cancelled(&mut cancel, preparation.leave(&shared)).await?;
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
     let planning = Planning::new(shared.clone(), actions, sieve).listed(listed).run(jobs, known);
     if dry_run {
@@ -137,6 +137,20 @@ fn explained(plan: &Plan, options: &CopyOptions, other_kind: bool) -> Explain {
     explain
 }
 
+/// What comes before anything is copied.
+///
+/// # Errors
+/// Its own, and `Cancelled`.
+pub(super) async fn unless_cancelled<T>(
+    cancel: &mut watch::Receiver<bool>,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    tokio::select! {
+        result = work => result,
+        Ok(_) = cancel.wait_for(|cancel| *cancel) => Err(Fault::new(FaultCode::Cancelled, "copy")),
+    }
+}
+
 async fn dry(
     planning: impl Future<Output = Result<(), Fault>>,
     mut planned: mpsc::Receiver<Action>,
@@ -150,12 +164,7 @@ async fn dry(
             events(Event::Plan(action));
         }
     };
-    tokio::select! {
-        (result, ()) = async { tokio::join!(planning, print) } => result?,
-        Ok(_) = cancel.wait_for(|cancel| *cancel) => {
-            return Err(Fault::new(FaultCode::Cancelled, "plan"));
-        }
-    }
+    unless_cancelled(&mut cancel, async { tokio::join!(planning, print).0 }).await?;
     events(Event::PlanTotals(totals));
     Ok(Report::Planned(totals))
 }

@@ -62,7 +62,8 @@ async fn fetch(remote: &mut Remote, op: Op, path: &[u8]) -> Result<Vec<u8>, Faul
             drop(stream);
             remote.finish(sending).await?;
         }
-        refused = remote.finish(sending) => {
+        // The control connection has nothing to tell while data flow.
+        refused = remote.finish_whenever(sending) => {
             refused?;
             read_all(&mut stream, &mut text).await.map_err(|fault| fault.subject(subject))?;
         }

@@ -77,6 +77,14 @@ impl End {
         }
     }
 
+    /// The same for work of which a server may tell nothing before it is done, however much it is.
+    pub async fn run_long(&mut self, op: Op) -> Result<Outcome, Fault> {
+        match self {
+            Self::Remote(remote) => remote.run_long(op).await,
+            Self::Local(local) => local.run(op).await,
+        }
+    }
+
     /// Waits for the end of an operation; its notices are dropped, and events of others stay.
     pub async fn finish(&mut self, id: OpId) -> Result<Outcome, Fault> {
         match self {
@@ -217,10 +225,17 @@ impl End {
         let Self::Remote(remote) = self else {
             return Err(Fault::new(FaultCode::Internal, "list").on_path(path).side(Side::Us));
         };
-        let read = if remote.lacks("MLST") {
-            self.list_long(path).await?
-        } else {
-            entries(&data::fetch_listing(remote, spec(path, ListForm::Facts)).await?, links)
+        let told = match remote.lacks("MLST") {
+            true => None,
+            false => match data::fetch_listing(remote, spec(path, ListForm::Facts)).await {
+                // Not every server that lacks it says so before.
+                Err(fault) if fault.code == FaultCode::NotSupported => None,
+                listing => Some(listing?),
+            },
+        };
+        let read = match told {
+            Some(listing) => entries(&listing, links),
+            None => self.list_long(path).await?,
         };
         each(read.entries).await?;
         read.unclear.map_or(Ok(()), |line| Err(unclear(path, &line)))

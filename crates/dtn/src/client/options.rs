@@ -14,6 +14,7 @@ use whimbrel_transport::digest::Algorithm;
 use super::expect::{Expect, Expected};
 use super::hosts::Hosts;
 use super::local::LocalOptions;
+use super::plan::base_name;
 use super::shared::Route;
 use super::target::{CredentialFiles, SessionOptions, Target};
 
@@ -30,6 +31,11 @@ impl Place {
     /// The same place with another path.
     pub fn with_path(&self, path: impl Into<Vec<u8>>) -> Self {
         Self { target: self.target.clone(), path: path.into() }
+    }
+
+    /// The last name of its path; empty: a root, a home, `.` or `..`.
+    pub fn name(&self) -> &[u8] {
+        base_name(&self.path)
     }
 }
 

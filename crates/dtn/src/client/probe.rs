@@ -7,8 +7,9 @@ mod parts;
 
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use whimbrel_engine::probe::{Facts, Host, Measured, Measurement, Part, Report};
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Bounds, Fact, Notice, Op, OpId, Outcome, Probe, ProbeKind};
 
 use super::dtns::Dtns;
@@ -18,6 +19,9 @@ use super::options::{DataCredential, Place};
 use super::pair::{DataWish, Pair, Role};
 use super::remote::{EndEvent, Remote};
 use super::target::SessionOptions;
+
+/// What an end may take beyond the time of a measurement: to open files, to write out, to answer.
+const SPARE: Duration = Duration::from_secs(600);
 
 /// How a probe is made.
 #[derive(Debug, Clone)]
@@ -213,12 +217,18 @@ impl Prober<'_> {
         }
     }
 
+    /// Longest silence of ends that measure: they tell of what moves every few seconds, and end when the time is up.
+    fn silence(&self) -> Duration {
+        self.options.bounds.time + SPARE
+    }
+
     /// Waits for the end of one operation at one end, telling progress.
     async fn follow(&mut self, role: Role, op: Op, part: Part, events: Events<'_>) -> Result<Outcome, Fault> {
         let began = Instant::now();
         let id = self.pair.end(role).submit(op)?;
         loop {
-            match self.pair.end(role).event().await.map_err(|fault| fault.side_if_unknown(role.side()))? {
+            let event = within(self.silence(), self.pair.end(role).event()).await;
+            match event.map_err(|fault| fault.side_if_unknown(role.side()))? {
                 (op, EndEvent::Done(result)) if op == id => {
                     return result.map_err(|fault| fault.side_if_unknown(role.side()));
                 }
@@ -245,6 +255,15 @@ impl Prober<'_> {
 }
 
 /// The rate by the clock of the end that saw the last byte stored, or else by ours.
+/// What comes before the ends were silent for too long.
+async fn within<T>(silence: Duration, event: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let stalled = || {
+        let detail = format!("nothing was heard for {} s", silence.as_secs());
+        Fault::new(FaultCode::Stalled, "measure").side(Side::Network).detail(detail)
+    };
+    timeout(silence, event).await.unwrap_or_else(|_| Err(stalled()))
+}
+
 fn rate(source: Facts, destination: Facts, bytes: u64, elapsed: Duration) -> Measured {
     let told = |facts: &Facts| Some((Measured::number(facts, "bytes")?, Measured::number(facts, "micros")?));
     let (bytes, time) = match told(&destination).or_else(|| told(&source)) {

@@ -114,6 +114,9 @@ const EXCHANGE: OpId = OpId(u64::MAX);
 /// Longest silence of a server that may have dropped what was sent ahead of its replies.
 const AHEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Longest silence of a server that works on something large: to remove a tree, to write out a storage, to read a file.
+const LONGEST_WORK: Duration = Duration::from_secs(3600);
+
 /// One control session.
 #[derive(Debug)]
 pub struct Remote {
@@ -271,11 +274,32 @@ impl Remote {
         self.finish(id).await
     }
 
+    /// The same for work of which a server may tell nothing before it is done, however much it is.
+    pub async fn run_long(&mut self, op: Op) -> Result<Outcome, Fault> {
+        self.machine.set_stall_timeout(self.options.reply_timeout.max(LONGEST_WORK));
+        let result = self.run(op).await;
+        self.machine.set_stall_timeout(self.options.reply_timeout);
+        result
+    }
+
     /// Waits for the end of an operation; events of others stay queued, its notices are dropped.
     pub async fn finish(&mut self, id: OpId) -> Result<Outcome, Fault> {
+        self.outcome(id, true).await
+    }
+
+    /// The same without a limit, for who has another sign that the work goes on.
+    pub async fn finish_whenever(&mut self, id: OpId) -> Result<Outcome, Fault> {
+        self.outcome(id, false).await
+    }
+
+    async fn outcome(&mut self, id: OpId, in_time: bool) -> Result<Outcome, Fault> {
         let mut others = VecDeque::new();
         let result = loop {
-            match self.event_in_time().await {
+            let event = match in_time {
+                true => self.event_in_time().await,
+                false => self.event().await,
+            };
+            match event {
                 Ok((op, EndEvent::Done(result))) if op == id => break result,
                 Ok((op, EndEvent::Notice(_))) if op == id => {}
                 Ok(other) => others.push_back(other),

@@ -1,7 +1,7 @@
 //! Where the data side of a login comes from: a local data process, or data nodes that joined.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 
@@ -19,6 +19,8 @@ pub struct DataSide {
     settings: DataSettings,
     /// One data process for each account.
     processes: Mutex<HashMap<AccountId, Arc<MoverLink>>>,
+    /// Numbers of those that nobody used when it was last looked.
+    idle: Mutex<HashSet<u64>>,
     /// Who starts one.
     turns: Turns,
     /// Data nodes of a striped server.
@@ -36,6 +38,7 @@ impl DataSide {
             gate,
             settings,
             processes: Mutex::default(),
+            idle: Mutex::default(),
             turns: Turns::default(),
             nodes: NodeRegistry::default(),
             listening: Arc::default(),
@@ -105,6 +108,23 @@ impl DataSide {
         }
     }
 
+    /// Ends data processes that nobody has used since the last call, so that a server does not keep one for each account it has ever
+    /// seen, and forgets those that have ended. No login comes between: the front has one thread, and attaches where it has asked for
+    /// the link.
+    pub fn tidy(&self) {
+        let mut ended = Vec::new();
+        self.processes().retain(|_, link| {
+            let stays = link.is_alive();
+            ended.extend((!stays).then(|| link.clone()));
+            stays
+        });
+        ended.iter().for_each(|link| self.keep_counts(link));
+        let idle: Vec<_> = self.processes().values().filter(|link| link.movers() == 0).cloned().collect();
+        let numbers = idle.iter().map(|link| link.number).collect();
+        let before = std::mem::replace(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner), numbers);
+        idle.iter().filter(|link| before.contains(&link.number)).for_each(|link| link.drain());
+    }
+
     fn running(&self, account: AccountId) -> Option<Arc<MoverLink>> {
         self.processes().get(&account).filter(|link| link.takes_work()).cloned()
     }
@@ -139,9 +159,10 @@ pub(super) mod tests {
     use tokio::sync::watch;
 
     use super::super::gate::MonitorLink;
-    use super::super::link::tests::{greet, settings};
+    use super::super::link::tests::{greet, identity, settings, told};
     use super::*;
     use crate::monitor::message::{FromMonitor, ToMonitor};
+    use crate::mover::message::ToMover;
     use crate::packets::Channel;
 
     pub fn account(number: u32) -> MappedAccount {
@@ -198,6 +219,32 @@ pub(super) mod tests {
         assert!(Arc::ptr_eq(&links[0][0], &links[1][0]) && !Arc::ptr_eq(&links[0][0], &link));
         assert_eq!((side.turns.accounts(), side.all().len()), (0, 2));
         assert!(monitor.receive::<ToMonitor>().is_err(), "nothing more was asked");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_nobody_uses_is_let_go_and_one_that_is_used_stays() {
+        let (side, monitor) = data_side();
+        let mut links = Vec::new();
+        let mut processes = Vec::new();
+        for number in [1, 2] {
+            let login = log_in(&side, number);
+            let (_, mut process) = asked(&monitor).await;
+            greet(&mut process).await;
+            links.push(login.await.expect("no panic").expect("served").remove(0));
+            processes.push(process);
+        }
+        let (events, _heard) = tokio::sync::mpsc::unbounded_channel();
+        let _used = links[1].attach(identity(), 0, events).expect("attached");
+        assert!(matches!(told(&mut processes[1]).await, ToMover::Attach { .. }));
+        side.tidy();
+        assert_eq!(side.all().len(), 2, "it may have been used a moment ago");
+        side.tidy();
+        assert_eq!(told(&mut processes[0]).await, ToMover::Drain);
+        drop(processes.remove(0));
+        links[0].lost().await;
+        side.tidy();
+        assert!(side.all().len() == 1 && Arc::ptr_eq(&side.all()[0], &links[1]));
+        assert!(processes[0].try_read(&mut [0; 8]).is_err(), "nothing is said to the other");
     }
 
     #[tokio::test]

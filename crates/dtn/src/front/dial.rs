@@ -38,7 +38,7 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
     }
     // What cannot be written down is known before anybody is served.
     config.log_paths().open()?;
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut has_served) = (FIRST_PAUSE, false);
     loop {
         let joined = tokio::select! {
             joined = join(&front, &secret) => joined,
@@ -52,15 +52,22 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
                     tracing::warn!(%error, front, "joined; standard output cannot be written");
                 }
                 let link_ip = stream.local_addr().ok().map(|address| address.ip().to_canonical());
-                let (child, clear) = start(config, program, &NodeOverrides { link_ip, ..overrides.clone() })?;
-                let carried = tokio::spawn(sealed::carry(stream, clear, tls));
-                let drained = wait(child, &mut drain, config.drain_timeout.map(Duration::from_secs)).await;
-                // What it said last is still on its way.
-                let _carried = tokio::time::timeout(LAST_WORDS, carried).await;
-                if drained? {
-                    return Ok(());
+                match start(config, program, &NodeOverrides { link_ip, ..overrides.clone() }) {
+                    Ok((child, clear)) => {
+                        has_served = true;
+                        let carried = tokio::spawn(sealed::carry(stream, clear, tls));
+                        let drained = wait(child, &mut drain, config.drain_timeout.map(Duration::from_secs)).await;
+                        // What it said last is still on its way.
+                        let _carried = tokio::time::timeout(LAST_WORDS, carried).await;
+                        if drained? {
+                            return Ok(());
+                        }
+                        tracing::warn!(front, "the front is gone; joining again");
+                    }
+                    // It could before: what the host lacks now may come back.
+                    Err(fault) if has_served => tracing::warn!(%fault, front, "cannot serve"),
+                    Err(fault) => return Err(fault),
                 }
-                tracing::warn!(front, "the front is gone; joining again");
             }
             Err(fault) if fault.code == FaultCode::LoginFailed => return Err(fault.subject(front)),
             Err(fault) => tracing::warn!(%fault, front, "cannot join"),

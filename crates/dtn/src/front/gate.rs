@@ -121,7 +121,7 @@ fn unexpected() -> Fault {
     Fault::new(FaultCode::Internal, OP).side(Side::Us).detail("the answer does not fit the question")
 }
 
-fn lost() -> Fault {
+pub(super) fn lost() -> Fault {
     Fault::new(FaultCode::ServerBusy, OP).side(Side::Us).detail("the monitor is gone")
 }
 
@@ -177,6 +177,11 @@ impl MonitorLink {
         let (line, waiting) = (Arc::new(line), Waiting::new(Mutex::new(Some(HashMap::new()))));
         tokio::spawn(listen(line.clone(), waiting.clone(), drain));
         Ok(Self { line, next: AtomicU32::new(1), waiting })
+    }
+
+    /// Whether it is gone, or cannot be understood.
+    pub fn is_lost(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     /// Tells the monitor that connections are served.

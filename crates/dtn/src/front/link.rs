@@ -439,6 +439,20 @@ pub(super) mod tests {
         tell(process, &FromMover::Hello { version: VERSION, processors: 1, uid: 1 }).await;
     }
 
+    /// The next message for a data process, which comes alone.
+    pub async fn told(process: &mut UnixStream) -> ToMover {
+        let mut decoder = Decoder::<ToMover>::new();
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(message) = decoder.next().expect("a message") {
+                return message;
+            }
+            let count = process.read(&mut bytes).await.expect("read");
+            assert!(count > 0, "the front is there");
+            decoder.push(&bytes[..count]);
+        }
+    }
+
     pub async fn tell(process: &mut UnixStream, message: &FromMover) {
         let mut frame = Vec::new();
         codec::encode(message, &mut frame).expect("it fits");

@@ -77,8 +77,11 @@ impl Listeners {
         }
         while let Some(ended) = acceptors.join_next().await {
             // The others would go on, and nobody would know why some addresses do not answer.
-            let failed = |error| Fault::new(FaultCode::Internal, "accept connections").side(Side::Us).detail(error);
-            ended.map_err(|error| failed(error.to_string()))?;
+            let failed = |why: &str| Fault::new(FaultCode::Internal, "accept connections").side(Side::Us).detail(why);
+            ended.map_err(|error| failed(&error.to_string()))?;
+            if !*drain.borrow() {
+                return Err(failed("who hands them over is gone"));
+            }
         }
         let patience = server.settings().drain_timeout.unwrap_or(Duration::MAX);
         if tokio::time::timeout(patience, all_free(&slots, &server)).await.is_err() {

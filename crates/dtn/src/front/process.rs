@@ -4,12 +4,13 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::gate::{Gate, MonitorLink};
+use super::gate::{Gate, MonitorLink, lost};
 use super::kerberos::Keys;
 use super::relay::{self, Relay};
 use super::{Listeners, Server, stdio};
@@ -20,6 +21,9 @@ use crate::packets::Channel;
 use crate::parent;
 
 const OP: &str = "start front";
+
+/// A data process that nobody uses for one to two times as long goes: users who come back soon find theirs.
+const TIDY: Duration = Duration::from_secs(300);
 
 /// Serves with the settings and sockets that come over standard input, to the end of the drain.
 pub fn serve_standard_input() -> Result<(), Fault> {
@@ -83,10 +87,22 @@ async fn serve(
     let server = Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos).with_relay(relay);
     let server = Arc::new(server);
     tokio::spawn(relay::listen(server.clone()));
+    tokio::spawn(keep_tidy(server.clone()));
     link.ready().await?;
     server.make_ready();
     server.warn_about_openness();
-    listeners.serve(server, draining).await
+    listeners.serve(server, draining).await?;
+    // An end that nobody asked for is no good one: whoever watches the server starts it anew.
+    if link.is_lost() { Err(lost()) } else { Ok(()) }
+}
+
+/// Lets data processes go that nobody uses, for as long as the server stands.
+async fn keep_tidy(server: Arc<Server>) {
+    let mut looks = tokio::time::interval(TIDY);
+    loop {
+        looks.tick().await;
+        server.data_side.tidy();
+    }
 }
 
 /// Serves the one connection that the monitor was started for.

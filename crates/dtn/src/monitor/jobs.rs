@@ -24,6 +24,9 @@ const AT_ONCE: usize = 8;
 
 /// Questions that wait for their turn; more are told to come again.
 const MOST_WAITING: usize = 256;
+/// Longest wait for the end of a program that was killed, and between two looks: all others wait meanwhile.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+const LAST_LOOK: Duration = Duration::from_millis(2);
 
 /// What is run, and what is asked of it.
 #[derive(Debug, Clone)]
@@ -217,8 +220,17 @@ impl Drop for Running {
         // With all that it started, which is its process group. ESRCH: they are gone.
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let _gone = group.map(|group| rustix::process::kill_process_group(group, Signal::KILL));
-        if let Err(error) = self.child.wait() {
-            tracing::error!(program = self.program, %error, "a program cannot be waited for");
+        // One that hangs in a file system, or is another account's, is not waited for: everybody's logins would wait with it.
+        let until = Instant::now() + LAST_WAIT;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(_)) => return,
+                Ok(None) if Instant::now() < until => std::thread::sleep(LAST_LOOK),
+                Ok(None) => return tracing::error!(program = self.program, "a program that was killed does not end"),
+                Err(error) => {
+                    return tracing::error!(program = self.program, %error, "a program cannot be waited for");
+                }
+            }
         }
     }
 }

@@ -103,7 +103,7 @@ impl Monitor {
                         }
                         let door = self.member.as_mut().map_or(Ok(None), Member::one_ended);
                         if let Some(status) = door.map_err(failed)? {
-                            tracing::error!(%status, "the process that serves HTTPS, or makes or joins connections, has ended");
+                            tracing::error!(%status, "the process that talks to the service, or serves HTTPS, or makes or joins connections, has ended");
                             return Ok(status);
                         }
                     }
@@ -200,7 +200,11 @@ impl Monitor {
         match message {
             ToMonitor::Ready => {
                 let mut out = io::stdout().lock();
-                out.write_all(self.announcement.as_bytes()).and_then(|()| out.flush())
+                // Who started it may have stopped reading, or its disk be full, which is no reason not to serve.
+                if let Err(error) = out.write_all(self.announcement.as_bytes()).and_then(|()| out.flush()) {
+                    tracing::warn!(%error, "serving; standard output cannot be written");
+                }
+                Ok(())
             }
             ToMonitor::Anonymous { ticket } => {
                 let account = Ok(self.keeper.anonymous());

@@ -115,7 +115,10 @@ pub(super) async fn run<D: Desk>(
             Some(end) = endings.recv() => this.take_end(&end),
             Some(polled) = this.polls.join_next() => match polled {
                 Ok(polled) => this.polled(polled),
-                Err(error) => tracing::error!(%error, "a poll ended by itself"),
+                Err(error) => {
+                    tracing::error!(%error, "a poll ended by itself");
+                    this.poll_lost();
+                }
             },
             _ = stop.wait_for(|stop| *stop), if !this.stopping => this.stop(),
             () = sleep_until(this.next_poll.into()), if this.polls.is_empty() => {}
@@ -169,6 +172,14 @@ impl<D: Desk> Loop<D> {
         self.offered += more;
         self.changed = false;
         self.polls.spawn(async move { Polled { sent: now, leases, free: more, answer: desk.ask(request).await } });
+    }
+
+    /// What it had offered is not known any more: it is offered again once no other is under way.
+    fn poll_lost(&mut self) {
+        if self.polls.is_empty() {
+            self.offered = 0;
+        }
+        self.next_poll = Instant::now() + self.wait;
     }
 
     fn polled(&mut self, polled: Polled) {
@@ -257,9 +268,13 @@ impl<D: Desk> Loop<D> {
     fn take_end(&mut self, end: &Ended) {
         self.running.remove(&end.lease);
         self.changed = true;
-        if end.progress || self.fruitless.len() >= REMEMBERED {
+        if end.progress {
             self.fruitless.remove(&end.lease.task);
         } else {
+            // Most of so many are over by now.
+            if self.fruitless.len() >= REMEMBERED {
+                self.fruitless.clear();
+            }
             *self.fruitless.entry(end.lease.task).or_default() += 1;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use uuid::Uuid;
 
 use super::records::{Channel, DUE, Delivery, Event, Notice, Webhook};
@@ -47,7 +47,7 @@ impl Service {
             }
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return,
-                Some(ended) = telling.running.join_next() => telling.ended(ended.ok()),
+                Some(ended) = telling.running.join_next_with_id() => telling.ended(ended),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
@@ -62,8 +62,8 @@ impl Service {
         let mut count = 0;
         loop {
             count += telling.begin(self).await?;
-            let Some(ended) = telling.running.join_next().await else { return Ok(count) };
-            telling.ended(ended.ok());
+            let Some(ended) = telling.running.join_next_with_id().await else { return Ok(count) };
+            telling.ended(ended);
         }
     }
 }
@@ -71,7 +71,9 @@ impl Service {
 /// What is being told.
 #[derive(Default)]
 struct Telling {
-    running: JoinSet<Uuid>,
+    running: JoinSet<()>,
+    /// Whose each is.
+    owners: HashMap<Id, Uuid>,
     of_owner: HashMap<Uuid, usize>,
     /// Time and id of the notice that was looked at last, while others follow: they are not to wait for those that one owner has
     /// before them.
@@ -127,19 +129,23 @@ impl Telling {
             *self.of_owner.entry(owner).or_default() += 1;
             begun += 1;
             let service = service.clone();
-            self.running.spawn(async move {
+            let told = self.running.spawn(async move {
                 let task = notice.record.task;
                 if let Err(error) = service.tell(notice.record).await {
                     tracing::warn!(%task, "what became of a task is told later: {error}");
                 }
-                owner
             });
+            self.owners.insert(told.id(), owner);
         }
         Ok(begun)
     }
 
-    fn ended(&mut self, owner: Option<Uuid>) {
-        let Some(owner) = owner else { return };
+    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let id = ended.map(|(id, ())| id).unwrap_or_else(|error| {
+            tracing::error!(%error, "a notice ended by itself");
+            error.id()
+        });
+        let Some(owner) = self.owners.remove(&id) else { return };
         if let Some(count) = self.of_owner.get_mut(&owner) {
             *count -= 1;
             if *count == 0 {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{ConnectOptions, Postgres, Row as _, TypeInfo, ValueRef};
+use sqlx::{ConnectOptions, Executor as _, Postgres, Row as _, TypeInfo, ValueRef};
+use tokio::time::timeout;
 
 use super::StoreError;
 use super::database::{Cell, Database, Dialect, Pending, Row, Transaction, Value};
@@ -17,6 +18,14 @@ use super::error::from_driver;
 const CONNECTIONS: u32 = 16;
 /// Longest wait for a connection: users wait meanwhile, and what orchestrators report comes again.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest wait for an answer: one that comes later belongs to a server that is gone, of which nothing else may tell. What a night tidies takes
+/// minutes.
+const LONGEST: Duration = Duration::from_secs(900);
+/// What a replica whose host is gone may hold up the others for: its transactions end with their silence, and its connections
+/// with the host's.
+const SETTINGS: &str = "SET idle_in_transaction_session_timeout = '60s'; SET tcp_keepalives_idle = 30; \
+                        SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
 
 /// A database of PostgreSQL.
 pub(super) struct PostgresDatabase {
@@ -29,6 +38,8 @@ impl PostgresDatabase {
         let options: PgConnectOptions = url.parse().map_err(meaning)?;
         let options = options.application_name("whimbrel").disable_statement_logging();
         let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
+        let pool =
+            pool.after_connect(|connection, _| Box::pin(async move { connection.execute(SETTINGS).await.map(drop) }));
         Ok(Self { pool: pool.connect_with(options).await.map_err(meaning)? })
     }
 }
@@ -51,7 +62,7 @@ impl Database for PostgresDatabase {
 }
 
 async fn begin(pool: &PgPool, statement: &'static str) -> Result<Box<dyn Transaction>, StoreError> {
-    let inner = pool.begin_with(statement).await.map_err(meaning)?;
+    let inner = in_time(pool.begin_with(statement)).await?;
     Ok(Box::new(PostgresTransaction(inner)))
 }
 
@@ -64,21 +75,26 @@ impl Transaction for PostgresTransaction {
 
     fn execute<'a>(&'a mut self, sql: &'a str, values: Vec<Value>) -> Pending<'a, u64> {
         Box::pin(async move {
-            let done = bound(sql, values)?.execute(&mut *self.0).await.map_err(meaning)?;
+            let done = in_time(bound(sql, values)?.execute(&mut *self.0)).await?;
             Ok(done.rows_affected())
         })
     }
 
     fn query<'a>(&'a mut self, sql: &'a str, values: Vec<Value>) -> Pending<'a, Vec<Row>> {
         Box::pin(async move {
-            let rows = bound(sql, values)?.fetch_all(&mut *self.0).await.map_err(meaning)?;
+            let rows = in_time(bound(sql, values)?.fetch_all(&mut *self.0)).await?;
             rows.iter().map(row).collect()
         })
     }
 
     fn commit(self: Box<Self>) -> Pending<'static, ()> {
-        Box::pin(async move { self.0.commit().await.map_err(meaning) })
+        Box::pin(in_time(self.0.commit()))
     }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
+    let late = |_| StoreError::Unavailable(format!("no answer in {} s", LONGEST.as_secs()));
+    timeout(LONGEST, answer).await.map_err(late)?.map_err(meaning)
 }
 
 fn bound(sql: &str, values: Vec<Value>) -> Result<Query<'_, Postgres, PgArguments>, StoreError> {

@@ -15,7 +15,7 @@ use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow,
     SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Row as _, Sqlite, TypeInfo, ValueRef};
+use sqlx::{ConnectOptions, Connection as _, Row as _, Sqlite, TypeInfo, ValueRef};
 
 use super::StoreError;
 use super::database::{Cell, Database, Dialect, Pending, Row, Transaction, Value};
@@ -46,7 +46,7 @@ impl SqliteDatabase {
     /// Opens it, and makes the file if there is none, readable for its owner only.
     pub(super) async fn open(place: &Place) -> Result<Self, StoreError> {
         let Place::File(path) = place else {
-            let writer = pool(SqliteConnectOptions::new().in_memory(true), 1).await?;
+            let writer = pool(SqliteConnectOptions::new().in_memory(true), 1, false).await?;
             return Ok(Self { writer, readers: None });
         };
         make_private(path).map_err(|error| StoreError::Refused(format!("{}: {error}", path.display())))?;
@@ -54,13 +54,13 @@ impl SqliteDatabase {
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full);
-        let writer = pool(options.clone(), 1).await?;
-        let readers = pool(options.pragma("query_only", "ON"), READERS).await?;
+        let writer = pool(options.clone(), 1, true).await?;
+        let readers = pool(options.pragma("query_only", "ON"), READERS, true).await?;
         Ok(Self { writer, readers: Some(readers) })
     }
 }
 
-async fn pool(options: SqliteConnectOptions, most: u32) -> Result<SqlitePool, StoreError> {
+async fn pool(options: SqliteConnectOptions, most: u32, is_file: bool) -> Result<SqlitePool, StoreError> {
     let options = options
         .foreign_keys(true)
         .busy_timeout(PATIENCE)
@@ -73,6 +73,17 @@ async fn pool(options: SqliteConnectOptions, most: u32) -> Result<SqlitePool, St
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false);
+    // What a full disk or a failing one ends, SQLite rolls back by itself, and sqlx 0.8 goes on to count it as open: on such a
+    // connection nothing could ever be begun again. The ping waits for what is queued. A database in memory has one connection.
+    let pool = match is_file {
+        true => pool.after_release(|connection, _| {
+            Box::pin(async move {
+                connection.ping().await?;
+                Ok(!connection.is_in_transaction())
+            })
+        }),
+        false => pool,
+    };
     pool.connect_with(options).await.map_err(meaning)
 }
 

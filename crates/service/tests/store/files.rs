@@ -126,6 +126,8 @@ fn a_full_disk_is_told_and_what_was_there_stays() {
         assert_eq!(task(&store, made).await.id, made);
         let (_, total) = store.tasks(&Default::default()).await.unwrap();
         assert_eq!(u128::from(total), taken + 1, "what was refused has left nothing");
+        disk.resize(16 << 20).unwrap();
+        store.submit(&submission, at(2)).await.expect("there is room again");
         store.close().await.unwrap();
     });
 }

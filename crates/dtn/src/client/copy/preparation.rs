@@ -104,13 +104,13 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
     let [mut source_end, mut destination_end] = ends?;
     let mut known = Known::default();
     if let Some((remote, ops)) = source_end.as_mut().filter(|(_, ops)| !ops.is_empty()) {
-        known.source = answer(remote, ops[0], source, Side::Source).await?;
+        known.source = answer(remote, ops[0], source, Side::Source).await?.flatten();
     }
     if let Some((remote, ops)) = destination_end.as_mut() {
         known.destination = match remote.lacks("MLST") {
             // Asked again by other means.
             true => None,
-            false => Some(answer(remote, ops[0], destination, Side::Destination).await?),
+            false => answer(remote, ops[0], destination, Side::Destination).await?,
         };
         let mut asked = ops[1..].iter();
         let mut found = [None, None];
@@ -176,10 +176,10 @@ fn facts(place: &Place) -> Op {
     Op::Facts { path: place.path.clone(), facts: None }
 }
 
-async fn answer(remote: &mut Remote, op: OpId, place: &Place, side: Side) -> Result<Option<Object>, Fault> {
+/// What is at a place; `None`: the server cannot tell so, and planning asks by other means.
+async fn answer(remote: &mut Remote, op: OpId, place: &Place, side: Side) -> Result<Option<Option<Object>>, Fault> {
     match described(remote.finish(op).await, &place.path, false) {
-        // Some servers refuse MLST of what others can describe: planning asks by other means.
         Err(fault) if fault.code == FaultCode::NotSupported => Ok(None),
-        result => result.map_err(|fault| fault.side_if_unknown(side)),
+        result => result.map(Some).map_err(|fault| fault.side_if_unknown(side)),
     }
 }

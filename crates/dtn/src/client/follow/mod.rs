@@ -12,7 +12,7 @@ use whimbrel_engine::follow::Names;
 use whimbrel_engine::plan::SyncLevel;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::copy::{Report, copy_some};
+use super::copy::{Report, copy_some, unless_cancelled};
 use super::options::{CopyOptions, Jobs, Place};
 use super::plan::{All, Sieve};
 use destination::Destination;
@@ -118,7 +118,7 @@ fn first_of_each(sync: SyncLevel) -> impl FnMut(&[u8]) -> bool {
 async fn run(
     follow: FollowOptions,
     options: CopyOptions,
-    ends: Ends,
+    mut ends: Ends,
     (sieve, compared): (impl Sieve, impl FnMut(&[u8]) -> bool),
     losses: bool,
     events: impl FnMut(Event),
@@ -128,12 +128,12 @@ async fn run(
         Some(_) => REMOTE_INTERVAL,
     });
     let names = Names { include_hidden: follow.include_hidden, marker: follow.until.clone() };
-    let source = Source::open(&follow.source, names, &options).await?;
+    let source = unless_cancelled(&mut ends.cancel, Source::open(&follow.source, names, &options)).await?;
     let (session, local) = (options.session.clone(), options.local.clone());
     // What is durable when it counts is not lost.
     let hosts = (losses && !options.durable).then(|| options.hosts.clone());
     let mut destination = Destination::new(follow.destination.clone(), session, local, hosts);
-    destination.prepare().await?;
+    unless_cancelled(&mut ends.cancel, destination.prepare()).await?;
     let events = RefCell::new(events);
     let tell = |event| (events.borrow_mut())(event);
     tell(Event::Watching {

@@ -7,7 +7,7 @@ use whimbrel_engine::probe::{Facts, Measured, Part};
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Notice, Op, Outcome, ProbeKind, ReceiveSpec, SendSpec};
 
-use super::{Events, ProbeEvent, Prober, Why, probed, rate};
+use super::{Events, ProbeEvent, Prober, Why, probed, rate, within};
 use crate::client::pair::Role;
 use crate::client::remote::EndEvent;
 
@@ -175,7 +175,8 @@ impl Prober<'_> {
         let (mut sent, mut received): (Option<Outcome>, Option<Outcome>) = (None, None);
         let mut moved = 0;
         while sent.is_none() || received.is_none() {
-            let (role, event) = self.pair.event().await;
+            let silence = self.silence();
+            let (role, event) = within(silence, async { Ok(self.pair.event().await) }).await?;
             let (op, event) = event.map_err(|fault| fault.side_if_unknown(role.side()))?;
             match event {
                 EndEvent::Done(result) => {

@@ -84,7 +84,7 @@ impl Home {
         };
         for dtn in dtns {
             let Some(remote) = self.sessions.with(&dtn).await else { return false };
-            let asked = timeout(WRITING_OUT, remote.run(Op::Sync(directory.to_vec()))).await;
+            let asked = timeout(WRITING_OUT, remote.run_long(Op::Sync(directory.to_vec()))).await;
             let late = || Fault::new(FaultCode::TimedOut, "make durable").side(Side::Destination);
             if let Err(fault) = asked.unwrap_or_else(|_| Err(late())) {
                 tracing::debug!(%fault, "what is done cannot be made durable");
