@@ -70,7 +70,9 @@ fn environments() -> Result {
         let place = root().join("target/peers").join(name);
         let (wanted, done) = (root().join("xtask/peers").join(format!("{name}.txt")), place.join("installed.txt"));
         let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
-        if place.join("bin").join(shown).exists() && read(&done) == read(&wanted) {
+        // Programs of an environment that was moved name an interpreter that is gone.
+        let shown = std::process::Command::new(place.join("bin").join(shown)).arg("--version").output();
+        if shown.is_ok_and(|shown| shown.status.success()) && read(&done) == read(&wanted) {
             continue;
         }
         if output(&mut program("python3", &["-c", "import ensurepip"])).is_err() {
