@@ -71,7 +71,7 @@ fn environments() -> Result {
         let (wanted, done) = (root().join("xtask/peers").join(format!("{name}.txt")), place.join("installed.txt"));
         let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
         // Programs of an environment that was moved name an interpreter that is gone.
-        let shown = std::process::Command::new(place.join("bin").join(shown)).arg("--version").output();
+        let shown = std::process::Command::new(place.join("bin").join(shown)).arg("--help").output();
         if shown.is_ok_and(|shown| shown.status.success()) && read(&done) == read(&wanted) {
             continue;
         }
