@@ -150,6 +150,15 @@ pub struct Held {
 }
 
 impl Held {
+    /// What those say now who speak for these ends; `None`: they let it go on.
+    pub fn set(&mut self, ends: Ends, words: Option<&str>) {
+        for (is_theirs, end) in [(ends.source, &mut self.source), (ends.destination, &mut self.destination)] {
+            if is_theirs {
+                *end = words.map(str::to_owned);
+            }
+        }
+    }
+
     /// The words of one that still holds.
     pub fn message(&self) -> Option<&str> {
         self.source.as_deref().or(self.destination.as_deref())

@@ -429,13 +429,7 @@ pub(super) mod tests {
 
     /// The data process' side of the greeting.
     pub async fn greet(process: &mut UnixStream) {
-        let mut decoder = Decoder::<ToMover>::new();
-        let mut bytes = [0; 4096];
-        while decoder.next().expect("a message").is_none() {
-            let count = process.read(&mut bytes).await.expect("read");
-            assert!(count > 0, "the front is there");
-            decoder.push(&bytes[..count]);
-        }
+        told(process).await;
         tell(process, &FromMover::Hello { version: VERSION, processors: 1, uid: 1 }).await;
     }
 

@@ -222,11 +222,7 @@ fn hold(state: &mut State, ends: Ends, message: &str, now: Timestamp) -> bool {
         Condition::Paused { held, .. } => held.clone(),
         _ => Held::default(),
     };
-    for (is_theirs, end) in [(ends.source, &mut held.source), (ends.destination, &mut held.destination)] {
-        if is_theirs {
-            *end = Some(message.to_owned());
-        }
-    }
+    held.set(ends, Some(message));
     pause(state, message, Some(held), now)
 }
 
@@ -234,11 +230,7 @@ fn hold(state: &mut State, ends: Ends, message: &str, now: Timestamp) -> bool {
 fn release(state: &mut State, ends: Ends, now: Timestamp) -> bool {
     if let Condition::Paused { message, held, .. } = &mut state.task.condition {
         let before = held.clone();
-        for (is_theirs, end) in [(ends.source, &mut held.source), (ends.destination, &mut held.destination)] {
-            if is_theirs {
-                *end = None;
-            }
-        }
+        held.set(ends, None);
         if let Some(other) = held.message() {
             *message = other.to_owned();
             return *held != before;
