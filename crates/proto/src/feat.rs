@@ -33,17 +33,18 @@ impl Features {
         Self { lines: lines.into_iter().map(Into::into).collect(), known: true }
     }
 
-    /// Reads a FEAT reply; anything but a 2yz leaves everything unknown ([`Self::is_known`]).
+    /// Reads a FEAT reply; 500 and 502 tell that there are no extensions (RFC 2389 §3), any other refusal leaves everything
+    /// unknown ([`Self::is_known`]).
     pub fn parse(reply: &Reply) -> Self {
         if !reply.is_success() {
-            return Self::default();
+            return Self { known: matches!(reply.code, 500 | 502), ..Self::default() };
         }
         let line = |l: &Vec<u8>| String::from_utf8_lossy(l).trim().to_owned();
         let lines = reply.middle_lines().iter().map(line).filter(|l| !l.is_empty()).collect();
         Self { lines, known: true }
     }
 
-    /// False if FEAT failed: then a missing label means "try it", not "no".
+    /// False if FEAT failed for another reason than that there is none: then a missing label means "try it", not "no".
     pub fn is_known(&self) -> bool {
         self.known
     }
@@ -186,11 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_feat_says_nothing() {
-        let features = Features::parse(&reply(b"500 Command not supported.\r\n"));
-        assert!(!features.is_known() && !features.has("SIZE"));
-        let empty = Features::parse(&reply(b"211 No features.\r\n"));
-        assert!(empty.is_known() && !empty.has("SIZE"));
+    fn a_server_without_feat_has_no_extensions_and_a_feat_that_failed_says_nothing() {
+        for none in [&b"211 No features.\r\n"[..], b"500 Command not understood.\r\n", b"502 Not implemented.\r\n"] {
+            let features = Features::parse(&reply(none));
+            assert!(features.is_known() && !features.has("SIZE"));
+        }
+        for failed in [&b"530 Please log in.\r\n"[..], b"421 Too many.\r\n", b"550 No.\r\n"] {
+            assert!(!Features::parse(&reply(failed)).is_known());
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod control;
 pub mod dtn;
 pub mod files;
+pub mod plain;
 pub mod scene;
 pub mod secured;
 pub mod traced;

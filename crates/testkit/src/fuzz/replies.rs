@@ -213,7 +213,7 @@ fn check_batches(leaves: &[Leaf]) {
 
 fn check_features(reply: &Reply) {
     let features = Features::parse(reply);
-    assert_eq!(features.is_known(), reply.is_success());
+    assert_eq!(features.is_known(), reply.is_success() || matches!(reply.code, 500 | 502));
     if features.is_known() {
         assert_eq!(Features::parse(&features.to_reply()), features);
     }
