@@ -7,14 +7,14 @@ use std::path::Path;
 use uuid::Uuid;
 use whimbrel_engine::FaultCode;
 use whimbrel_engine::dispatch::{
-    Credential, End, Entry, EntryKind, OperationKind, OperationResult, Server as SiteServer, Site,
+    Assignment, Credential, End, Entry, EntryKind, OperationKind, OperationResult, Server as SiteServer, Site, Work,
 };
 use whimbrel_engine::task::{DeleteOptions, ItemKind, ItemState};
 
-use crate::bench::{Bench, Ends};
+use crate::bench::{Bench, Ends, item};
 use crate::open_up;
-use crate::support::Field;
 use crate::support::dtn::Dtn;
+use crate::support::{Field, plain};
 
 #[test]
 fn a_tree_is_deleted_and_nothing_that_links_lead_to() {
@@ -40,6 +40,34 @@ fn a_tree_is_deleted_and_nothing_that_links_lead_to() {
     let missing = DeleteOptions { ignore_missing: true, ..recursive };
     let (task, _) = bench.delete(&ends, missing, &[&from]);
     bench.service.see(task, |task| assert_eq!(task.paths(ItemState::Succeeded).len(), 1));
+    bench.finish();
+}
+
+#[test]
+fn a_link_that_a_server_calls_a_directory_is_deleted_and_nothing_behind_it() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let bench = Bench::new();
+    for (directory, file) in [("to/outside/deep", "precious"), ("from/tree/in", "a")] {
+        fs::create_dir_all(field.path(directory)).unwrap();
+        fs::write(field.path(directory).join(file), "x").unwrap();
+    }
+    symlink(field.path("to/outside"), field.path("from/tree/in/out")).unwrap();
+    symlink(field.path("to/outside"), field.path("from/shown")).unwrap();
+    let recursive = DeleteOptions { recursive: true, ..DeleteOptions::default() };
+    let paths = [field.path("from/tree"), field.path("from/shown")];
+    let source = Site { servers: vec![SiteServer::at(plain::serve(), None)], ..ends.site(0) };
+    let assignment = Assignment { source, destination: None, ..ends.assignment(Work::Delete(recursive)) };
+    let task = assignment.lease.task;
+    bench.service.submit(assignment, (1..).zip(&paths).map(|(n, path)| item(n, path, Path::new(""))).collect());
+    let end = bench.wait(task);
+    assert!(matches!(end, End::Finished), "{end:?}");
+    assert!(field.path("to/outside/deep/precious").exists());
+    assert!(!paths[0].exists() && fs::symlink_metadata(&paths[1]).is_err());
+    bench.service.see(task, |task| {
+        assert_eq!((task.paths(ItemState::Failed), task.open()), (Vec::new(), 0));
+        assert!(task.count(ItemKind::Directory, ItemState::Succeeded) >= 4, "tree, in, out, link");
+    });
     bench.finish();
 }
 

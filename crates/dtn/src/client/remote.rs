@@ -316,6 +316,11 @@ impl Remote {
         self.features.is_known() && !self.features.has(label)
     }
 
+    /// Whether what it calls a directory is none but a directory: it tells of links, and where they lead.
+    pub fn tells_links(&self) -> bool {
+        self.features.facts().iter().any(|fact| fact.name.eq_ignore_ascii_case("UNIX.slink"))
+    }
+
     /// Checksum algorithms, upper case, the server's favourites first.
     pub fn checksums(&self) -> Vec<String> {
         self.features.checksums().into_iter().map(|checksum| checksum.name.to_ascii_uppercase()).collect()

@@ -4,7 +4,7 @@
 //! over one session, many ahead of their replies, so that a directory is asked for when all that was in it has been.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -98,6 +98,8 @@ struct Doing {
     parent: Option<DirectoryId>,
     /// Itself, if it is one.
     directory: Option<DirectoryId>,
+    /// Whether the directory is removed as a link is, ahead of what is in it: should it be one, nothing behind it may go.
+    as_link: bool,
     path: Vec<u8>,
     /// Sent before over a session that broke.
     again: bool,
@@ -118,6 +120,8 @@ struct Execution<'a> {
     air: VecDeque<(OpId, Doing)>,
     /// Directories in which something is left, and why.
     failed: HashMap<DirectoryId, Fault>,
+    /// What was called a directory and is gone as a link.
+    unlinked: HashSet<DirectoryId>,
     /// Sessions that broke in a row.
     broken: u32,
     tally: Tally,
@@ -144,6 +148,7 @@ impl Removal<'_> {
             queue: VecDeque::new(),
             air: VecDeque::new(),
             failed: HashMap::new(),
+            unlinked: HashSet::new(),
             broken: 0,
             tally: Tally::default(),
         };
@@ -222,9 +227,7 @@ impl Execution<'_> {
             Action::Skip { item, reason: SkipReason::Unsupported } if !is_empty => {
                 self.found(&item, ItemKind::File, Look::at_file(None, None));
             }
-            Action::MakeDirectory { item, .. } if matches!(self.removal.aim, Aim::Named { .. }) => {
-                self.tell_found(&deleted(&item, ItemKind::Directory, false));
-            }
+            Action::MakeDirectory { item, directory } if self.removal.is_told() => self.entered(&item, directory),
             Action::SetAttributes { item, directory } => self.directory(&item, directory),
             Action::Refuse { item, fault } => self.refused(&item, fault),
             _ => {}
@@ -242,9 +245,31 @@ impl Execution<'_> {
             subject,
             parent: item.parent,
             directory: None,
+            as_link: false,
             path: item.source.clone(),
             again: false,
             look: Some(look).filter(|_| self.removal.aim == Aim::Moved),
+            looked: false,
+        });
+    }
+
+    /// What is called a directory comes ahead of what is in it.
+    fn entered(&mut self, item: &Item, id: DirectoryId) {
+        let subject = deleted(item, ItemKind::Directory, self.removal.is_extra());
+        if !self.removal.is_extra() {
+            self.tell_found(&subject);
+        }
+        if (self.removal.is_finished)(&subject) || self.removal.reach.is_root(&item.source) {
+            return;
+        }
+        self.queue.push_back(Doing {
+            subject,
+            parent: item.parent,
+            directory: Some(id),
+            as_link: true,
+            path: item.source.clone(),
+            again: false,
+            look: None,
             looked: false,
         });
     }
@@ -262,6 +287,7 @@ impl Execution<'_> {
             subject,
             parent: item.parent,
             directory: Some(id),
+            as_link: false,
             path: item.source.clone(),
             again: false,
             look: None,
@@ -272,7 +298,10 @@ impl Execution<'_> {
     /// What cannot be looked at, or must not be removed.
     fn refused(&mut self, item: &Item, fault: Fault) {
         if let Some(parent) = item.parent {
-            self.failed.entry(parent).or_insert(fault);
+            // What is gone keeps no directory, and may have been a link that was taken for one.
+            if fault.code != FaultCode::NotFound {
+                self.failed.entry(parent).or_insert(fault);
+            }
             return;
         }
         let subject = deleted(item, ItemKind::File, self.removal.is_extra());
@@ -291,13 +320,17 @@ impl Execution<'_> {
             return self.open().await;
         }
         let (Some(remote), Some(doing)) = (&mut self.remote, self.queue.pop_front()) else { return };
+        if doing.as_link && remote.tells_links() {
+            return;
+        }
         let op = match (&doing.look, doing.directory) {
             (Some(look), _) if !doing.looked => look.op(&doing.path),
-            (_, Some(_)) => Op::RemoveDirectory(doing.path.clone()),
-            (_, None) => Op::Delete(doing.path.clone()),
+            (_, Some(_)) if !doing.as_link => Op::RemoveDirectory(doing.path.clone()),
+            _ => Op::Delete(doing.path.clone()),
         };
         match remote.submit(op) {
             Ok(id) => self.air.push_back((id, doing)),
+            Err(fault) if fault.code == FaultCode::InvalidPath && doing.as_link => drop(fault),
             Err(fault) if fault.code == FaultCode::InvalidPath => self.fail(doing.subject, doing.parent, fault),
             Err(fault) => {
                 self.queue.push_front(doing);
@@ -328,6 +361,7 @@ impl Execution<'_> {
                         let seen = look.seen(&doing.path, result);
                         self.looked(doing, seen);
                     }
+                    _ if doing.as_link => self.tried_as_link(&doing, &result),
                     _ => self.answered(doing, result),
                 }
             }
@@ -354,10 +388,29 @@ impl Execution<'_> {
         }
     }
 
+    /// DELE takes links, and no directories (unlink(2)): a refusal is what is to be expected.
+    fn tried_as_link(&mut self, doing: &Doing, result: &Result<Outcome, Fault>) {
+        let gone = match result {
+            Ok(_) => true,
+            // By the command whose reply was lost.
+            Err(fault) => doing.again && fault.code == FaultCode::NotFound,
+        };
+        if gone || self.was_behind_link(doing) {
+            self.unlinked.extend(doing.directory);
+        }
+    }
+
+    fn was_behind_link(&self, doing: &Doing) -> bool {
+        doing.parent.is_some_and(|parent| self.unlinked.contains(&parent))
+    }
+
     fn answered(&mut self, doing: Doing, result: Result<Outcome, Fault>) {
         let gone = doing.again || doing.parent.is_some() || self.removal.aim != (Aim::Named { ignore_missing: false });
+        let was_link = doing.directory.is_some_and(|id| self.unlinked.remove(&id));
         match result {
             Ok(_) => self.done(doing.subject),
+            // Servers have many words for what is not there.
+            Err(_) if was_link || self.was_behind_link(&doing) => self.done(doing.subject),
             Err(fault) if fault.code == FaultCode::NotFound && gone => self.done(doing.subject),
             Err(_) if doing.directory.is_some() && self.removal.aim == Aim::Empty => {}
             // What filters leave out is not touched, nor what holds it.
