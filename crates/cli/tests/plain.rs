@@ -56,9 +56,9 @@ fn trees_are_copied_both_ways_in_streams() {
     for (name, bytes) in [("run/a", &content[..]), ("run/in/b", b"bytes"), ("run/in/empty", b"")] {
         fs::write(field.path("from").join(name), bytes).unwrap();
     }
-    let from = field.path("from/run").to_string_lossy().into_owned();
+    let [from, back] = ["from/run", "to/back"].map(|name| field.path(name).to_string_lossy().into_owned());
     expect(0, ["cp", "-r", &from, &at(&url, &field.path("to"))]);
-    expect(0, ["cp", "-r", &at(&url, &field.path("to/run")), &field.path("to/back").to_string_lossy()]);
+    expect(0, ["cp", "-r", &at(&url, &field.path("to/run")), &back]);
     for there in ["to/run", "to/back"] {
         assert_eq!(names(&field.path(there)), ["a", "in"], "nothing with a temporary name");
         assert_eq!(names(&field.path(there).join("in")), ["b", "empty"]);

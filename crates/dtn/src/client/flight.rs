@@ -16,6 +16,7 @@ mod step_tests;
 
 use std::collections::VecDeque;
 
+use whimbrel_engine::plan::Item;
 use whimbrel_engine::progress::{ReadBack, Verification};
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -32,7 +33,9 @@ pub use self::examination::Examination;
 pub use self::occupant::Occupant;
 pub use self::opening::{OpenStep, Place};
 pub use self::order::{Given, Manner, Named, Order, Purpose};
-pub use self::orders::{attribute_orders, hash_markers, naming_orders, orders, target_order, version_order};
+pub use self::orders::{
+    attribute_orders, hash_markers, is_told_in_reply, naming_orders, orders, target_order, version_order,
+};
 pub use self::proof::{Evidence, Proof};
 pub use self::step::{ChunkStep, CommitStep, CopyNaming, CopyStep, Step};
 pub use self::transfer::Store;
@@ -229,8 +232,8 @@ impl Flight {
             self.to_ask.clear();
             self.fail(Purpose::Length, chunk::astray(&self.job));
         } else {
-            let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
-            self.fail(Purpose::Length, fault.detail(format!("{size} bytes were listed, {stored} came")));
+            let fault = another_length(item, size, stored);
+            self.fail(Purpose::Length, fault);
         }
     }
 
@@ -363,9 +366,16 @@ impl Flight {
     /// Whether the copy is proven, once everything is answered.
     ///
     /// # Errors
-    /// `ChecksumMismatch`.
+    /// `ChecksumMismatch`; `SourceChanged` when less came than was listed.
     pub fn verdict(&self) -> Result<Verification, Fault> {
-        self.evidence.verdict(&self.job.item).map(|verification| self.with_sums(verification))
+        let item = &self.job.item;
+        let verification = self.evidence.verdict(item)?;
+        // Leaves of an attempt that goes on tell only of what was missing.
+        let fewer = self.evidence.cut_short(item).filter(|_| self.job.received.is_empty());
+        match (item.size, fewer) {
+            (Some(listed), Some(stored)) => Err(another_length(item, listed, stored)),
+            _ => Ok(self.with_sums(verification)),
+        }
     }
 
     /// What proves a file that moved in chunks.
@@ -392,9 +402,17 @@ impl Flight {
     }
 }
 
+/// The source is no longer as long as was listed.
+fn another_length(item: &Item, listed: u64, stored: u64) -> Fault {
+    let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
+    fault.detail(format!("{listed} bytes were listed, {stored} came"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::fixtures::{LEAF, job, leaf, manner, open_file};
+    use whimbrel_engine::RangeSet;
+
+    use super::fixtures::{LEAF, checksum, job, leaf, manner, open_file};
     use super::*;
     use crate::client::chunk::Unfinished;
 
@@ -507,6 +525,24 @@ mod tests {
             assert_eq!(stored(Ok(Outcome::Size(other))), Some((Purpose::Length, FaultCode::SourceChanged)));
         }
         assert_eq!(stored(Err(fault(FaultCode::NotSupported, Side::Destination))), None);
+    }
+
+    #[test]
+    fn a_file_whose_leaves_end_before_it_does_is_a_fault_unless_the_rest_came_before() {
+        let verdict = |received: RangeSet| {
+            let proof = Ok(Proof { checksum: checksum(), in_reply: true });
+            let (job, manner) = (Job { received, ..job(Work::Copy) }, Manner { proof, ..manner() });
+            let step = Step::alone(&job, &manner);
+            let mut flight = Flight::new(job, &manner, step);
+            for role in [Role::Source, Role::Destination] {
+                flight.evidence.replied(role, vec![leaf(0, b"a"), leaf(1, b"b")], None);
+            }
+            flight.verdict()
+        };
+        let fault = verdict(RangeSet::new()).unwrap_err();
+        assert_eq!((fault.code, fault.side), (FaultCode::SourceChanged, Some(Side::Source)));
+        assert_eq!(fault.detail, "2300 bytes were listed, 2000 came");
+        assert!(matches!(verdict(RangeSet::from(2000..2300)), Ok(Verification::Verified { .. })));
     }
 
     #[test]

@@ -20,6 +20,10 @@ const MARKERS: Duration = Duration::from_secs(1);
 /// Interval of signs of life while a server computes a checksum.
 const HASH_MARKERS: Duration = Duration::from_secs(10);
 
+/// Leaves of a file that moves as a whole: with the longest digests, as many as go into a message between the processes of a
+/// server that tells them (1 MiB).
+const MOST_LEAVES_OF_WHOLE: u64 = 6_800;
+
 /// The part of the file this attempt is about; `None`: all of it.
 ///
 /// With a range of a file, what an earlier attempt brought in one piece from its start is left out.
@@ -128,9 +132,15 @@ fn leaf_spec(job: &Job, manner: &Manner, spelling: fn(&SharedChecksum) -> &Strin
     Some(LeafSpec { size, algorithm: spelling(&proof.checksum).clone(), holes: manner.holes, vouched: manner.vouched })
 }
 
-/// Bytes of a leaf of a file that moves as a whole.
+/// Bytes of a leaf of a file that moves as a whole: one reply tells all of them.
 pub fn leaf_of_whole(size: Option<u64>) -> u64 {
-    leaf::size_for(size.unwrap_or(0), auto::LEAF).unwrap_or(leaf::MAX_SIZE)
+    let size = size.unwrap_or(0);
+    leaf::size_for(size, auto::LEAF.max(size.div_ceil(MOST_LEAVES_OF_WHOLE))).unwrap_or(leaf::MAX_SIZE)
+}
+
+/// Whether one reply can tell all leaves of a file of this size that moves as a whole.
+pub fn is_told_in_reply(size: Option<u64>) -> bool {
+    size.is_none_or(|size| size.div_ceil(leaf_of_whole(Some(size))) <= MOST_LEAVES_OF_WHOLE)
 }
 
 /// Asks what has the final name, which a rename would replace whatever it is.
@@ -203,6 +213,17 @@ mod tests {
 
     fn purposes(orders: &[Order]) -> Vec<Purpose> {
         orders.iter().map(|order| order.purpose).collect()
+    }
+
+    #[test]
+    fn leaves_of_a_whole_file_grow_with_it_until_one_reply_cannot_tell_them() {
+        let leaves = |size: u64| (leaf_of_whole(Some(size)), size.div_ceil(leaf_of_whole(Some(size))));
+        assert_eq!(leaves(1 << 30), (16 << 20, 64));
+        for size in [107 << 30, 300 << 30, 1 << 40, 6 << 40] {
+            let (leaf, count) = leaves(size);
+            assert!(leaf::is_size(leaf) && count <= MOST_LEAVES_OF_WHOLE && is_told_in_reply(Some(size)), "{size}");
+        }
+        assert!(is_told_in_reply(None) && !is_told_in_reply(Some(8 << 40)), "leaves grow no further");
     }
 
     #[test]

@@ -117,6 +117,13 @@ impl Evidence {
         }
     }
 
+    /// How many bytes of a whole file the leaves of both ends tell of, if these are fewer than were listed.
+    pub fn cut_short(&self, item: &Item) -> Option<u64> {
+        let listed = item.size.filter(|_| item.range.is_none())?;
+        let stored = self.source.leaves.last()?.range.end;
+        (stored < listed).then_some(stored)
+    }
+
     fn verified(&self, checksum: &SharedChecksum) -> Verification {
         let (algorithm, read_back) = (checksum.display(), self.read_back);
         Verification::Verified { algorithm, read_back, sums: Vec::new() }
@@ -205,6 +212,18 @@ mod tests {
         assert_eq!(evidence.verdict(&item()).unwrap(), Verification::by("md5"));
         evidence.destination.leaves[1] = leaf(1, b"c");
         assert!(evidence.verdict(&item()).unwrap_err().detail.contains("of bytes 1000 to 2000, at the destination"));
+    }
+
+    #[test]
+    fn leaves_tell_that_a_file_was_cut_short_of_what_was_listed() {
+        let mut evidence = evidence(true);
+        assert_eq!(evidence.cut_short(&item()), None, "nothing was told");
+        evidence.replied(Role::Source, vec![leaf(0, b"a"), leaf(1, b"b")], None);
+        assert_eq!(evidence.cut_short(&item()), Some(2000));
+        let part = Item { range: Some(0..3000), size: Some(3000), ..item() };
+        assert_eq!(evidence.cut_short(&part), None, "of a part only its own size is known");
+        evidence.replied(Role::Source, vec![leaf(2, b"c")], None);
+        assert_eq!(evidence.cut_short(&item()), None);
     }
 
     #[test]

@@ -117,7 +117,7 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<
     let options = &shared.options;
     // What earlier attempts brought has no digest in this one's replies.
     // The nodes of a striped server know only their own blocks.
-    let entire = job.received.is_empty() && !options.stripe;
+    let entire = job.received.is_empty() && !options.stripe && flight::is_told_in_reply(job.item.size);
     let in_reply = entire && pair.source.has("LEAVES") && pair.destination.has("LEAVES");
     let proof = proof(pair, shared, job, whole.as_ref(), in_reply);
     let given = Given::to(&pair.destination);
