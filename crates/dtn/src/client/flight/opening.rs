@@ -121,7 +121,8 @@ impl OpenStep {
         let ends = [self.earlier.first(), self.earlier.get(1..).and_then(<[_]>::last)];
         let mut ends = ends.into_iter().flatten();
         let is_other = match origin {
-            Origin::Known => false,
+            // Holes are nobody's: another run may have told some in the same copy.
+            Origin::Known => self.holes.are_others(),
             Origin::Unknown if self.earlier.is_empty() && self.holes.kept.is_empty() => false,
             Origin::Unknown => job.item.modified.is_none() || self.holes.are_others(),
             Origin::Asked => !ends.clone().all(|leaf| told.contains(leaf)),
@@ -191,12 +192,15 @@ impl OpenStep {
         }
     }
 
-    /// Why nothing need be moved: there is no room for the source's data.
-    pub fn no_room(&self, job: &Job) -> Option<Fault> {
-        let ((_, data), room) = self.holes.source.as_ref().zip(self.holes.storage.room)?;
-        (*data > room).then(|| {
+    /// Why nothing need be moved: there is no room for the source's data. `capable`: both ends leave holes out; else they are
+    /// stored as zeros.
+    pub fn no_room(&self, job: &Job, capable: bool) -> Option<Fault> {
+        let keeps = capable && self.holes.refused.is_none();
+        let data = self.holes.source.as_ref().filter(|_| keeps).map(|(_, data)| *data);
+        let (stored, room) = data.or(job.item.size).zip(self.holes.storage.room)?;
+        (stored > room).then(|| {
             let fault = Fault::new(FaultCode::NoSpace, "open for chunks").on_path(&job.item.destination);
-            let detail = format!("{data} bytes of data, room for {room}; nothing was moved");
+            let detail = format!("{stored} bytes to store, room for {room}; nothing was moved");
             fault.side(Side::Destination).detail(detail)
         })
     }
@@ -228,6 +232,12 @@ impl HolesFound {
         self.kept.as_slice().iter().any(|kept| !holes.covers(kept.clone()))
     }
 
+    /// Whether some of `kept` bytes of holes lie within leaves that have data, too: no part with such a leaf can be reserved.
+    pub fn has_within(&self, kept: u64) -> bool {
+        let whole: u64 = self.source.iter().flat_map(|(holes, _)| holes).map(|hole| hole.end - hole.start).sum();
+        kept > whole
+    }
+
     /// As the transfer machine is told; `capable`: both ends leave holes out.
     pub fn opening(&self, size: u64, capable: bool) -> Opening {
         let bytes = self.source.as_ref().map_or(0, |(_, data)| size.saturating_sub(*data));
@@ -244,6 +254,7 @@ impl HolesFound {
 #[cfg(test)]
 mod tests {
     use whimbrel_engine::listing::Timestamp;
+    use whimbrel_engine::plan::Item;
     use whimbrel_engine::progress::Verification;
     use whimbrel_engine::transfer::Work;
     use whimbrel_proto::op::Op;
@@ -324,6 +335,7 @@ mod tests {
         assert!(step.tell_holes(&open()).is_empty());
         let found = step.holes.opening(SIZE, true);
         assert_eq!((found.holes, found.kept, found.filled), (RangeSet::from(0..2 * LEAF), 2 * LEAF, 0));
+        assert!(!step.holes.has_within(found.kept) && step.holes.has_within(found.kept + 1));
         step.holes.refused = Some("no holes here".into());
         let found = step.holes.opening(SIZE, true);
         assert_eq!((found.holes, found.kept, found.filled), (RangeSet::from(0..LEAF), 0, 2 * LEAF));
@@ -331,12 +343,19 @@ mod tests {
 
     #[test]
     fn a_full_storage_is_a_fault_before_anything_moves() {
+        let code = |step: &OpenStep, capable| step.no_room(&open(), capable).map(|fault| fault.code);
         let mut step = at_ours(Vec::new(), Some(499));
-        assert!(step.no_room(&open()).is_none(), "nobody knows how much comes");
+        assert_eq!(code(&step, true), Some(FaultCode::NoSpace), "a source that tells no holes sends all");
         step.holes.source = Some((Vec::new(), 500));
-        assert_eq!(step.no_room(&open()).unwrap().code, FaultCode::NoSpace);
+        assert_eq!(code(&step, true), Some(FaultCode::NoSpace));
         step.holes.source = Some((Vec::new(), 499));
-        assert!(step.no_room(&open()).is_none());
+        assert_eq!(code(&step, true), None);
+        assert_eq!(code(&step, false), Some(FaultCode::NoSpace), "holes come as zeros");
+        step.holes.refused = Some("no holes here".into());
+        assert_eq!(code(&step, true), Some(FaultCode::NoSpace));
+        assert_eq!(code(&at_ours(Vec::new(), Some(SIZE)), true), None);
+        let unknown = Job { item: Item { size: None, ..open().item }, ..open() };
+        assert!(step.no_room(&unknown, false).is_none(), "nobody knows how much comes");
     }
 
     fn dated() -> Job {
@@ -410,6 +429,19 @@ mod tests {
         assert!(!asks(unanswered.clone()), "the answer was lost, the leaf was not");
         unanswered.kept(&[leaf(0, b"a")]);
         assert!(!asks(unanswered), "it was answered");
+    }
+
+    #[test]
+    fn holes_that_another_run_told_in_this_runs_own_copy_are_not_taken_for_the_sources() {
+        let begins_anew = |kept: Range<u64>| {
+            let mut step = OpenStep::new(None);
+            step.is_of_this_run(own(b"7", leaf(0, b"a")));
+            step.opened(chunked(RangeSet::from(kept).as_slice().to_vec(), None));
+            step.holes.source = Some((RangeSet::from(LEAF..2 * LEAF).as_slice().to_vec(), SIZE - LEAF));
+            !step.confirm(&dated(), LEAF, Some(&checksum()), &[]).is_empty()
+        };
+        assert!(!begins_anew(LEAF..2 * LEAF), "the source has it");
+        assert!(begins_anew(2 * LEAF..SIZE));
     }
 
     #[test]

@@ -79,10 +79,11 @@ impl Worker {
         let (Some((_, pair)), Step::Open(step), None) = (&mut self.pair, &mut flight.step, &flight.failure) else {
             return;
         };
-        if let Some(fault) = step.no_room(&flight.job) {
+        let capable = leaves_holes_out(pair);
+        if let Some(fault) = step.no_room(&flight.job, capable) {
             return flight.fail(Purpose::Open, fault);
         }
-        if leaves_holes_out(pair) {
+        if capable {
             let orders = step.tell_holes(&flight.job);
             hand_over(pair, flight, orders);
         }
@@ -103,7 +104,8 @@ impl Worker {
         let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
         let found = Opening { discarded: step.discarded, ..step.holes.opening(job.item.size.unwrap_or(0), capable) };
         let checksum = flight.evidence.proof.ok().map(|Proof { checksum, .. }| checksum);
-        let file = OpenFile::new(place, checksum, *leaf, std::mem::take(&mut step.earlier), found.kept > 0);
+        let within = step.holes.has_within(found.kept);
+        let file = OpenFile::new(place, checksum, *leaf, std::mem::take(&mut step.earlier), within);
         file.identify(step.unique.take());
         let verified = file.told.borrow().clone();
         self.keep_beside(job, &file, step.may_have_sidecar());
