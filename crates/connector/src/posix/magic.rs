@@ -18,6 +18,14 @@ const AFS: [u32; 2] = [0x6b41_4653, 0x5346_414f];
 /// no room for it, or that it is lost (nfs(5), close(2)).
 const LATE: [u32; 7] = [NFS, CIFS, SMB2, FUSE, PLAN9, AFS[0], AFS[1]];
 
+/// They keep what was read and written in a memory of their own, beside the kernel's pages.
+const ZFS: u32 = 0x2fc1_2fc1;
+const GPFS: u32 = 0x4750_4653;
+const WEKA: u32 = 0x2011_bb1e;
+
+/// Those of which the kernel's pages do not tell what is read from memory: FUSE leaves it to the program behind it.
+const OWN_CACHE: [u32; 4] = [ZFS, GPFS, WEKA, FUSE];
+
 /// Those with nothing below memory.
 const MEMORY_ONLY: [u32; 3] = [TMPFS, RAMFS, HUGETLBFS];
 
@@ -26,14 +34,14 @@ const NAMES: [(u32, &str); 22] = [
     (0x0000_ef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
-    (0x2fc1_2fc1, "zfs"),
+    (ZFS, "zfs"),
     (TMPFS, "tmpfs"),
     (RAMFS, "ramfs"),
     (HUGETLBFS, "hugetlbfs"),
     (0x794c_7630, "overlay"),
     (NFS, "nfs"),
     (LUSTRE, "lustre"),
-    (0x4750_4653, "gpfs"),
+    (GPFS, "gpfs"),
     (0x1983_0326, "beegfs"),
     (0x00c3_6400, "ceph"),
     (0x0116_1970, "gfs2"),
@@ -44,7 +52,7 @@ const NAMES: [(u32, &str); 22] = [
     (0xf2f5_2010, "f2fs"),
     (0xca45_1a4e, "bcachefs"),
     (PLAN9, "9p"),
-    (0x2011_bb1e, "weka"),
+    (WEKA, "weka"),
 ];
 
 /// The type that `statfs` told; it comes in different widths on different processors.
@@ -60,6 +68,11 @@ pub(super) fn is_memory_only(kind: u32) -> bool {
 /// Whether files of this type take bytes that they may turn out not to have when they are closed.
 pub(super) fn tells_late(kind: u32) -> bool {
     LATE.contains(&kind)
+}
+
+/// Whether files of this type may be read from memory though none of their pages is in the kernel's.
+pub(super) fn caches_itself(kind: u32) -> bool {
+    OWN_CACHE.contains(&kind)
 }
 
 /// The name of a type, or its number.

@@ -105,7 +105,8 @@ fn remove(dir: &Dir) -> Result<(), Errno> {
 /// Forgets the whole pages of `range`; advice may be ignored, so that it is asked and not believed.
 pub(super) fn forget(file: impl AsFd, range: Range<u64>) -> ReadsFrom {
     let length = NonZeroU64::new(range.end.saturating_sub(range.start));
-    if fadvise(&file, range.start, length, Advice::DontNeed).is_err() {
+    let caches_itself = fstatfs(&file).is_ok_and(|stat| magic::caches_itself(magic::kind(&stat)));
+    if caches_itself || fadvise(&file, range.start, length, Advice::DontNeed).is_err() {
         return ReadsFrom::Memory;
     }
     match resident_pages(file.as_fd(), range) {
