@@ -18,6 +18,7 @@ use whimbrel_transport::tcp::PortRange;
 
 use super::grid::Credential;
 use super::remote::EndEvent;
+use super::reply;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
 use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Secrets, Stripe, ToMover};
 use crate::mover::posix_options;
@@ -242,7 +243,7 @@ pub fn fault(failure: Failure) -> Fault {
         Kind::NotProtected => (FaultCode::EncryptionFailed, true),
         Kind::LoginOver => (FaultCode::ServerBusy, false),
         Kind::BadArgument => (FaultCode::InvalidArgument, false),
-        Kind::Busy => (FaultCode::StorageBusy, false),
+        Kind::Busy => (reply::lack(&failure.text).unwrap_or(FaultCode::StorageBusy), false),
         Kind::Aborted => (FaultCode::Cancelled, false),
         Kind::Other => (FaultCode::StorageIo, false),
     };

@@ -93,10 +93,20 @@ fn telling(reply: &Reply, subject: &[u8]) -> Option<FaultCode> {
     }
     let body = ErrorBody::parse(reply);
     let told = body.as_ref().and_then(|body| by_cause(&body.cause).or_else(|| by_errno(body.errno?)));
+    let told = match told {
+        Some(FaultCode::StorageBusy) => lack(&text(&without_paths(reply, subject))).or(told),
+        told => told,
+    };
     told.or_else(|| {
         let words = without_paths(reply, subject);
         cause_of(&words).and_then(|cause| by_cause(&cause)).or_else(|| by_text(&text(&words)))
     })
+}
+
+/// What a server of ours lacks that says it is busy, if it says so: then nobody else has the file.
+pub(super) fn lack(text: &str) -> Option<FaultCode> {
+    let lacks = [FaultCode::TooManyOpen, FaultCode::OutOfMemory];
+    lacks.into_iter().find(|code| text.contains(&code.to_string()))
 }
 
 /// The reply without the names of files, whose words say nothing: `subject`, its last component, and whatever begins with a
@@ -253,6 +263,17 @@ mod tests {
         assert_eq!(body(30), FaultCode::ReadOnly);
         assert_eq!(body(5), FaultCode::StorageIo);
         assert_eq!(body(9999), FaultCode::ChecksumMismatch, "a number that says nothing");
+    }
+
+    #[test]
+    fn a_server_of_ours_that_lacks_something_does_not_have_the_file_busy() {
+        let busy = |reason: &str| {
+            let lines = ["GlobusError: v=1 c=INTERNAL_ERROR", "GridFTP-Errno: 16", reason];
+            code_of(&Reply::from_lines(450, lines.map(str::to_owned)))
+        };
+        for code in [FaultCode::TooManyOpen, FaultCode::OutOfMemory, FaultCode::StorageBusy] {
+            assert_eq!(busy(&format!("GridFTP-Reason: open /nope: {code}")), code);
+        }
     }
 
     #[test]
