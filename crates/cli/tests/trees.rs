@@ -188,6 +188,8 @@ fn a_list_of_files_is_asked_for_together() {
 enum Habit {
     /// Closes the connection in the middle of a listing, for the first time that it is asked.
     BreaksOff,
+    /// The same, and then takes no connection at first.
+    GoesAway,
     /// Lists over data connections only.
     DataOnly,
     /// One line of one listing is no entry.
@@ -204,6 +206,8 @@ enum Habit {
 struct Scripted {
     habit: Habit,
     broke_off: AtomicBool,
+    /// Whether the next connection is closed as it comes.
+    is_away: AtomicBool,
     /// Listings over data connections at this moment, and the most that there were.
     listing: Mutex<(u32, u32)>,
     changed: Condvar,
@@ -215,8 +219,8 @@ impl Scripted {
     fn start(habit: Habit) -> (Arc<Scripted>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("ftp://{}", listener.local_addr().unwrap());
-        let server =
-            Scripted { habit, broke_off: AtomicBool::new(false), listing: Mutex::default(), changed: Condvar::new() };
+        let (broke_off, is_away) = (AtomicBool::new(false), AtomicBool::new(false));
+        let server = Scripted { habit, broke_off, is_away, listing: Mutex::default(), changed: Condvar::new() };
         let server = Arc::new(server);
         let serve = server.clone();
         thread::spawn(move || {
@@ -237,6 +241,9 @@ impl Scripted {
     }
 
     fn talk(&self, mut client: TcpStream) -> std::io::Result<()> {
+        if self.is_away.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
         client.write_all(b"220 Hello\r\n")?;
         let mut passive = None;
         for line in BufReader::new(client.try_clone()?).lines() {
@@ -269,9 +276,10 @@ impl Scripted {
                         }
                     }
                 }
-                "MLSC" if self.habit == Habit::BreaksOff => {
+                "MLSC" if matches!(self.habit, Habit::BreaksOff | Habit::GoesAway) => {
                     let entries = Self::entries(path);
                     if path == "/d/s05" && !self.broke_off.swap(true, Ordering::SeqCst) {
+                        self.is_away.store(self.habit == Habit::GoesAway, Ordering::SeqCst);
                         let some = entries.split_inclusive('\n').take(EACH / 2).collect::<String>();
                         return client.write_all(format!("250-Listing\r\n{some}").as_bytes());
                     }
@@ -342,9 +350,11 @@ fn assert_all_once(files: &BTreeMap<String, u32>) {
 
 #[test]
 fn a_listing_that_breaks_off_is_asked_for_again_and_nothing_is_planned_twice() {
-    let (server, url) = Scripted::start(Habit::BreaksOff);
-    assert_all_once(&planned(&url));
-    assert!(server.broke_off.load(Ordering::SeqCst));
+    for habit in [Habit::BreaksOff, Habit::GoesAway] {
+        let (server, url) = Scripted::start(habit);
+        assert_all_once(&planned(&url));
+        assert!(server.broke_off.load(Ordering::SeqCst) && !server.is_away.load(Ordering::SeqCst));
+    }
 }
 
 #[test]

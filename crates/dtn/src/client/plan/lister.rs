@@ -11,8 +11,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio::task::spawn_local;
+use tokio::time::sleep;
 use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{Inquiry, QueryId};
+use whimbrel_engine::retry::Decision;
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome};
 
@@ -111,6 +113,8 @@ impl Lister {
             unclear: None,
             passed: Names::default(),
             further: false,
+            was_open: false,
+            failures: 0,
             state: state.clone(),
         };
         prepare(&mut clerk);
@@ -188,6 +192,10 @@ struct Clerk {
     /// Those that were passed on.
     passed: Names,
     further: bool,
+    /// Whether a session has stood.
+    was_open: bool,
+    /// Sessions in a row that could not be opened.
+    failures: u32,
     state: Rc<Cell<State>>,
 }
 
@@ -301,6 +309,7 @@ impl Clerk {
                 self.end = Some(end);
                 self.look();
             }
+            Err(fault) if self.waits(&fault).await => {}
             Err(fault) => {
                 self.passed.clear();
                 for question in self.inquiry.give_up() {
@@ -311,9 +320,24 @@ impl Clerk {
         Ok(())
     }
 
+    /// Waits before another session is tried, if one is worth trying: a server that has answered is only away for a while.
+    async fn waits(&mut self, fault: &Fault) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        let seed = u64::from(self.failures);
+        match self.shared.options.retry.decide(fault.clone(), self.failures, seed) {
+            Decision::Again { after, fault } if self.was_open => {
+                tracing::warn!(%fault, wait = ?after, "listings wait for another session");
+                sleep(after).await;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Looks at what the server can do.
     fn look(&mut self) {
         let Some(end) = &self.end else { return };
+        (self.was_open, self.failures) = (true, 0);
         let slow = end.remote().is_some_and(|remote| remote.lacks("MLSC") || !remote.is_pipelined());
         self.set_slow(slow || self.state.get() == State::Slow);
     }
@@ -403,6 +427,7 @@ impl Clerk {
                 Some(end) => end,
                 None => match self.shared.open_lister(self.target.as_ref(), self.role, &[]).await {
                     Ok((end, _)) => end,
+                    Err(fault) if self.waits(&fault).await => continue,
                     Err(fault) => return self.fail(&question, fault).await,
                 },
             };
