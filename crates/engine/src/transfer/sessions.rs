@@ -112,8 +112,8 @@ impl TransferMachine {
         if self.slots.iter().any(|slot| slot.state != SlotState::Dead && !slot.retired) {
             return;
         }
-        // One that was too many may do what the dead ones cannot.
-        if let Some(spare) = self.slots.iter_mut().find(|slot| slot.retired) {
+        // One that was too many may do what the dead ones cannot, unless it has been given up since.
+        if let Some(spare) = self.slots.iter_mut().find(|slot| slot.retired && slot.state != SlotState::Dead) {
             spare.retired = false;
         } else {
             self.report(Event::GivenUp { fault: fault.clone() });

@@ -470,6 +470,33 @@ fn a_session_that_cannot_be_opened_leaves_the_work_to_the_others() {
     assert_eq!(bench.summary().files, 2);
 }
 
+/// So many sessions are being opened for as many files; then all but the first are too many, and the second cannot be opened.
+fn one_too_many_is_dead(sessions: u32) -> Bench {
+    let mut bench = Bench::new(options(sessions, 1));
+    (0..u64::from(sessions)).for_each(|id| bench.copy(id, 10));
+    bench.put(Input::ListingDone);
+    bench.put(Input::Concurrency { sessions: 1 });
+    for slot in [Slot(1), Slot(0)] {
+        let fault = Fault::new(FaultCode::LoginFailed, "log in").side(Side::Destination);
+        bench.put(Input::SessionLost { slot, fault });
+    }
+    bench
+}
+
+#[test]
+fn a_session_that_was_too_many_and_is_dead_takes_over_from_nobody() {
+    let bench = one_too_many_is_dead(2);
+    assert!(bench.machine.is_finished());
+    assert!(bench.events.iter().any(|event| matches!(event, Event::GivenUp { .. })));
+    assert_eq!(bench.summary().failed, 2);
+    // Another one that was too many does.
+    let mut bench = one_too_many_is_dead(3);
+    bench.put(Input::SessionReady { slot: Slot(2) });
+    (0..3).for_each(|id| bench.done(id));
+    assert!(bench.machine.is_finished());
+    assert_eq!((bench.summary().files, bench.summary().failed), (3, 0));
+}
+
 fn make(id: u64, directory: u64, parent: Option<u64>) -> Action {
     let mut item = item(id, 0);
     item.parent = parent.map(DirectoryId);
