@@ -6,7 +6,7 @@ use super::entry::{Entry, Place};
 use super::patience::Cost;
 use super::{Ending, Slot, TransferMachine, Work};
 use crate::events::{Event, Outcome};
-use crate::fault::{Fault, FaultCode, Retry};
+use crate::fault::{Fault, FaultCode, Retry, Side};
 use crate::plan::{Item, ItemId, SkipReason};
 use crate::progress::Verification;
 use crate::ranges::RangeSet;
@@ -231,7 +231,7 @@ fn judge(entry: &mut Entry, fault: Fault) -> (Cost, Fault) {
     let cost = match entry.work {
         Work::Commit if is_gone(&fault) && entry.chunked.is_some() => Cost::Lost,
         // Another writer has replaced the unfinished file: what this one brought is not in it.
-        Work::Copy if fault.code == FaultCode::StorageBusy => Cost::Lost,
+        Work::Copy if fault.code == FaultCode::StorageBusy && fault.side != Some(Side::Source) => Cost::Lost,
         _ => Cost::of(&fault),
     };
     match (&entry.work, &entry.chunked) {

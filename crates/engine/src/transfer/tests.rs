@@ -85,8 +85,12 @@ impl Bench {
     }
 
     pub(super) fn fail(&mut self, item: u64, code: FaultCode, received: RangeSet) {
+        self.fail_at(Side::Source, item, code, received);
+    }
+
+    pub(super) fn fail_at(&mut self, side: Side, item: u64, code: FaultCode, received: RangeSet) {
         let attempt = self.job(item).1.attempt;
-        let fault = Fault::new(code, "test").side(Side::Source);
+        let fault = Fault::new(code, "test").side(side);
         self.put(Input::ItemFailed { attempt, fault, received });
     }
 
@@ -200,7 +204,10 @@ fn what_another_writer_replaced_is_not_gone_on_with() {
     bench.fail(0, FaultCode::ConnectionLost, RangeSet::from(0..40));
     bench.tick_to_timeout();
     assert_eq!(bench.job(0).1.received, RangeSet::from(0..40));
-    bench.fail(0, FaultCode::StorageBusy, RangeSet::new());
+    bench.fail_at(Side::Source, 0, FaultCode::StorageBusy, RangeSet::new());
+    bench.tick_to_timeout();
+    assert_eq!(bench.job(0).1.received, RangeSet::from(0..40), "who holds the source takes nothing away");
+    bench.fail_at(Side::Destination, 0, FaultCode::StorageBusy, RangeSet::new());
     bench.tick_to_timeout();
     assert!(bench.job(0).1.received.is_empty(), "the next attempt begins anew");
 }
@@ -213,7 +220,7 @@ fn a_file_that_comes_whole_each_time_and_is_never_named_fails_after_all_attempts
     bench.open_all();
     for attempt in 1..=5 {
         assert_eq!(bench.job(0).1.attempt.number, attempt);
-        bench.fail(0, FaultCode::StorageBusy, RangeSet::from(0..LARGE));
+        bench.fail_at(Side::Destination, 0, FaultCode::StorageBusy, RangeSet::from(0..LARGE));
         if attempt < 5 {
             bench.tick_to_timeout();
         }
@@ -254,7 +261,7 @@ fn of_two_runs_that_take_each_others_file_away_both_end_and_one_has_copied_it() 
                     waits[next] = None;
                     if let Some((other, _)) = holder.replace((next, at + takes)) {
                         runs[other].now = at;
-                        runs[other].fail(0, FaultCode::StorageBusy, RangeSet::new());
+                        runs[other].fail_at(Side::Destination, 0, FaultCode::StorageBusy, RangeSet::new());
                         waits[other] = runs[other].machine.poll_timeout();
                     }
                 }
