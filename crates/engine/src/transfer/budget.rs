@@ -36,13 +36,19 @@ impl Budget {
         self.rate.is_none() || self.debt(now) <= LEAD
     }
 
-    /// So many bytes begin.
-    pub(super) fn charge(&mut self, now: Instant, bytes: u64) {
+    /// So many bytes begin; returns how many are owed for them: none without a bound.
+    pub(super) fn charge(&mut self, now: Instant, bytes: u64) -> u64 {
+        let Some(rate) = self.rate else { return 0 };
+        let from = self.paid.max(now);
+        // Longer than the clock can tell is for ever: a day later it is looked at again.
+        self.paid = from.checked_add(time_of(bytes, rate)).unwrap_or(from + Duration::from_secs(86_400));
+        bytes
+    }
+
+    /// So many bytes that began do not come.
+    pub(super) fn refund(&mut self, now: Instant, bytes: u64) {
         if let Some(rate) = self.rate {
-            let time = Duration::try_from_secs_f64(bytes as f64 / rate as f64).unwrap_or(Duration::MAX);
-            let from = self.paid.max(now);
-            // Longer than the clock can tell is for ever: a day later it is looked at again.
-            self.paid = from.checked_add(time).unwrap_or(from + Duration::from_secs(86_400));
+            self.paid = self.paid.checked_sub(time_of(bytes, rate)).map_or(now, |paid| paid.max(now));
         }
     }
 
@@ -64,6 +70,11 @@ impl Budget {
     fn debt(&self, now: Instant) -> Duration {
         self.paid.saturating_duration_since(now)
     }
+}
+
+/// How long so many bytes take at the rate.
+fn time_of(bytes: u64, rate: u64) -> Duration {
+    Duration::try_from_secs_f64(bytes as f64 / rate as f64).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
@@ -115,7 +126,24 @@ mod tests {
     fn the_slowest_rate_and_the_longest_file_are_no_end_of_the_clock() {
         let now = Instant::now();
         let mut budget = Budget::new(Some(0), now);
-        (0..3).for_each(|_| budget.charge(now, u64::MAX));
+        for _ in 0..3 {
+            budget.charge(now, u64::MAX);
+        }
         assert!(!budget.allows(now + 3600 * SECOND));
+    }
+
+    #[test]
+    fn what_does_not_come_is_owed_no_more_and_earns_nothing() {
+        let now = Instant::now();
+        let mut budget = Budget::new(Some(100), now);
+        assert_eq!((budget.charge(now, 1000), budget.charge(now, 300)), (1000, 300));
+        budget.refund(now + SECOND, 950);
+        budget.await_it(now + SECOND, true);
+        assert_eq!(budget.due(), Some(now + Duration::from_millis(2500)));
+        budget.refund(now + SECOND, 1 << 60);
+        budget.charge(now + SECOND, 200);
+        assert!(!budget.allows(now + SECOND) && budget.allows(now + 2 * SECOND));
+        // Without a bound nothing is owed.
+        assert_eq!(Budget::new(None, now).charge(now, 5), 0);
     }
 }

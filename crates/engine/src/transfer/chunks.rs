@@ -125,10 +125,10 @@ impl TransferMachine {
         if !matches!(entry.work, Work::Open { .. } | Work::Commit) && entry.place != Place::Parts {
             return self.misused(now, attempt);
         }
-        entry.runs.remove(&attempt.number);
         entry.only_whole = true;
         // The question was no attempt.
         entry.tries = entry.tries.saturating_sub(1);
+        self.lose_run(now, attempt);
         self.leave_well(now, slot, attempt);
         self.drop_parts(attempt.item);
         if let Some(entry) = self.entries.get_mut(&attempt.item) {
@@ -184,7 +184,7 @@ impl TransferMachine {
 
     /// A chunk failed, and its session lives on.
     pub(super) fn chunk_failed(&mut self, now: Instant, attempt: Attempt, fault: Fault, received: &RangeSet) {
-        let Some(part) = self.take_run(attempt) else {
+        let Some(part) = self.lose_run(now, attempt) else {
             return;
         };
         let Some(entry) = self.entries.get_mut(&attempt.item) else {
@@ -209,8 +209,8 @@ impl TransferMachine {
     }
 
     /// Puts back what a session had that is over and was not to blame.
-    pub(super) fn put_back_chunk(&mut self, attempt: Attempt) {
-        if let Some(part) = self.take_run(attempt)
+    pub(super) fn put_back_chunk(&mut self, now: Instant, attempt: Attempt) {
+        if let Some(part) = self.lose_run(now, attempt)
             && let Some(file) = self.entries.get_mut(&attempt.item).and_then(|entry| entry.chunked.as_deref_mut())
         {
             file.put_back(&RangeSet::from(part));

@@ -163,13 +163,12 @@ impl TransferMachine {
         };
         entry.tries += u32::from(entry.work != Work::Commit);
         entry.place = Place::Running;
-        let attempt = entry.run(now, Slot(index as u32), 0..0);
+        let missing = entry.item.size.unwrap_or(0).saturating_sub(entry.received.len());
+        let charged = if entry.work == Work::Copy { self.budget.charge(now, missing) } else { 0 };
+        let attempt = entry.run(now, Slot(index as u32), 0..0, charged);
         let (work, item, received) = (entry.work.clone(), entry.item.clone(), entry.received.clone());
         let tries = entry.tries;
         let job = Job { attempt, work, item, received };
-        if job.work == Work::Copy {
-            self.budget.charge(now, job.item.size.unwrap_or(0).saturating_sub(job.received.len()));
-        }
         if matches!(job.work, Work::Copy | Work::Compare | Work::Open { .. }) {
             self.progress.attempt(&job.item, tries, job.received.len());
         }
@@ -186,10 +185,10 @@ impl TransferMachine {
         let entry = self.entries.get_mut(&id).expect("what waits in the queue has not ended");
         let part = entry.chunked.as_mut().and_then(|file| file.take(length));
         let part = part.expect("the queue knows what waits of each file");
-        let attempt = entry.run(now, Slot(index as u32), part.clone());
+        let charged = self.budget.charge(now, part.end - part.start);
+        let attempt = entry.run(now, Slot(index as u32), part.clone(), charged);
         let item = entry.item.clone();
         self.parts_changed(id);
-        self.budget.charge(now, part.end - part.start);
         let job = Job { attempt, work: Work::Chunk { part }, item, received: RangeSet::new() };
         self.give(now, index, job, Load::Chunk);
         true

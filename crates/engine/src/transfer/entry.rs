@@ -55,11 +55,22 @@ pub(super) struct Run {
     pub(super) slot: Slot,
     /// The bytes of a chunk; empty for anything else.
     pub(super) part: Range<u64>,
-    /// Bytes it says it moved; kept for chunks only.
+    /// Bytes it says it moved.
     pub(super) moved: u64,
+    /// Bytes that are owed for it where the rate is bounded.
+    pub(super) charged: u64,
+    /// Whether an end tells, or has told, how much has moved.
+    pub(super) told: bool,
     /// Whether its turn in the pipeline has come.
     pub(super) at_work: bool,
     pub(super) phase: Phase,
+}
+
+impl Run {
+    /// Bytes of those charged that have not moved; where nobody tells, all may have.
+    pub(super) fn unmoved(&self) -> u64 {
+        if self.at_work && !self.told { 0 } else { self.charged.saturating_sub(self.moved) }
+    }
 }
 
 impl Entry {
@@ -82,12 +93,13 @@ impl Entry {
         }
     }
 
-    /// Counts a start on `slot`.
-    pub(super) fn run(&mut self, now: Instant, slot: Slot, part: Range<u64>) -> Attempt {
+    /// Counts a start on `slot`, for which so many bytes are `charged`.
+    pub(super) fn run(&mut self, now: Instant, slot: Slot, part: Range<u64>, charged: u64) -> Attempt {
         self.number += 1;
         self.begun.get_or_insert(now);
         self.tried = Some(now);
-        self.runs.insert(self.number, Run { slot, part, moved: 0, at_work: false, phase: Phase::Moving });
+        let run = Run { slot, part, moved: 0, charged, told: false, at_work: false, phase: Phase::Moving };
+        self.runs.insert(self.number, run);
         Attempt { item: self.item.id, number: self.number }
     }
 

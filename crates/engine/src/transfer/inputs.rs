@@ -1,5 +1,6 @@
 //! What each input changes.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::chunks::ChunkReport;
@@ -151,6 +152,7 @@ impl TransferMachine {
         let Some(run) = entry.runs.get_mut(&attempt.number) else {
             return;
         };
+        run.told |= tells;
         if std::mem::replace(&mut run.at_work, true) {
             return;
         }
@@ -192,6 +194,9 @@ impl TransferMachine {
         };
         let is_chunk = entry.place == Place::Parts;
         let is_copy = entry.work == Work::Copy;
+        if let Some(run) = entry.runs.get_mut(&attempt.number).filter(|_| is_copy) {
+            run.moved = run.moved.max(moved);
+        }
         // What is stored of a chunk is trusted when its leaves are proven, not before.
         if let Some(durable) = durable.filter(|_| is_copy) {
             keep(entry, &durable);
@@ -295,7 +300,7 @@ impl TransferMachine {
             keep(entry, received);
         }
         if !is_chunk {
-            entry.runs.clear();
+            self.lose_run(now, attempt);
         }
         self.leave_slot(now, slot, attempt);
         if let Some(data) = self.slot(slot) {
@@ -306,6 +311,13 @@ impl TransferMachine {
         } else {
             self.attempt_failed(now, attempt.item, fault);
         }
+    }
+
+    /// Takes out an attempt that ends without success and returns its part: what has not moved is owed no more.
+    pub(super) fn lose_run(&mut self, now: Instant, attempt: Attempt) -> Option<Range<u64>> {
+        let run = self.entries.get_mut(&attempt.item)?.runs.remove(&attempt.number)?;
+        self.budget.refund(now, run.unmoved());
+        Some(run.part)
     }
 
     fn leave_slot(&mut self, now: Instant, slot: Slot, attempt: Attempt) {

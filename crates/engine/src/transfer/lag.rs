@@ -74,7 +74,7 @@ impl TransferMachine {
         data.sign(now);
         for attempt in held.into_iter().rev() {
             if self.orphans.remove(&attempt).is_none() {
-                self.hand_back(attempt);
+                self.hand_back(now, attempt);
             }
         }
         self.report(Event::SessionLost { slot, fault: fault.clone(), retry_in: None });

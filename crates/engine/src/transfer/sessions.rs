@@ -76,35 +76,35 @@ impl TransferMachine {
         let first = lost.first().copied().filter(|_| !charged);
         let suspect = lost.iter().copied().find(at_work).or(first);
         for attempt in lost.iter().rev().copied().filter(|attempt| Some(*attempt) != suspect) {
-            self.hand_back(attempt);
+            self.hand_back(now, attempt);
         }
         if let Some(attempt) = suspect {
-            let Some(entry) = self.entries.get_mut(&attempt.item) else {
+            let Some(entry) = self.entries.get(&attempt.item) else {
                 return;
             };
             if entry.place == Place::Parts {
                 self.chunk_failed(now, attempt, fault, &RangeSet::new());
             } else {
-                entry.runs.clear();
+                self.lose_run(now, attempt);
                 self.attempt_failed(now, attempt.item, fault);
             }
         }
     }
 
     /// An attempt goes to another session.
-    pub(super) fn hand_back(&mut self, attempt: Attempt) {
+    pub(super) fn hand_back(&mut self, now: Instant, attempt: Attempt) {
         let id = attempt.item;
-        let Some(entry) = self.entries.get_mut(&id) else {
+        let Some(entry) = self.entries.get(&id) else {
             return;
         };
         if entry.place == Place::Parts {
-            return self.put_back_chunk(attempt);
+            return self.put_back_chunk(now, attempt);
         }
-        entry.runs.clear();
         if entry.chunked.is_none() {
             let kept = entry.received.len();
             self.progress.attempt_failed(id, kept);
         }
+        self.lose_run(now, attempt);
         self.enqueue(id, true);
     }
 

@@ -328,6 +328,40 @@ fn attempts_without_progress_are_exhausted_but_progress_renews_the_budget() {
     assert_eq!(bench.summary().failures[0].fault.retry, Retry::Exhausted);
 }
 
+/// Seconds until a file that takes a hundred of them at the rate is tried again once `fail` has ended its first attempt.
+fn tried_again_after(fail: impl FnOnce(&mut Bench, Attempt)) -> f64 {
+    let mut bench = Bench::new(TransferOptions { max_rate: Some(LARGE / 100), ..options(1, 1) });
+    bench.copy(0, LARGE);
+    bench.open_all();
+    let (attempt, begun) = (bench.job(0).1.attempt, bench.now);
+    fail(&mut bench, attempt);
+    while bench.job(0).1.attempt == attempt {
+        bench.tick_to_timeout();
+        bench.open_all();
+    }
+    (bench.now - begun).as_secs_f64()
+}
+
+#[test]
+fn what_an_attempt_has_not_moved_leaves_the_rate_to_others() {
+    let after = |tells: bool, moved: Option<u64>| {
+        tried_again_after(|bench, attempt| {
+            bench.put(Input::ItemStarted { attempt, tells });
+            moved.into_iter().for_each(|moved| bench.put(Input::ItemProgress { attempt, moved, durable: None }));
+            bench.fail(0, FaultCode::ConnectionLost, RangeSet::new());
+        })
+    };
+    assert!(after(true, None) < 2.0);
+    assert!(after(false, Some(LARGE / 200)) < 2.0);
+    assert!((48.0..50.0).contains(&after(true, Some(LARGE / 2))));
+    assert!(after(false, None) > 98.0, "where nobody tells, all of it may have moved");
+    let never_begun = tried_again_after(|bench, _| {
+        let fault = Fault::new(FaultCode::ConnectionLost, "test");
+        bench.put(Input::SessionLost { slot: Slot(0), fault });
+    });
+    assert!(never_begun < 3.0);
+}
+
 #[test]
 fn a_lost_session_charges_only_the_item_at_work_and_the_others_go_elsewhere() {
     let mut bench = Bench::new(options(1, 3));
