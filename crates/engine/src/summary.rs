@@ -84,7 +84,7 @@ pub struct Summary {
     pub files: u64,
     /// Bytes of them, each counted once.
     pub bytes: u64,
-    /// Bytes per second over the whole run.
+    /// Bytes per second over the whole run, of those that it moved itself.
     pub rate: f64,
     /// Directories made.
     pub directories: u64,
@@ -144,8 +144,9 @@ impl Summary {
             Some(_) if succeeded => exit::SOME_FAILED,
             Some(code) => code,
         };
-        // What is not there takes no time.
-        let rate = last.bytes_done.saturating_sub(last.bytes_holes) as f64 / last.elapsed;
+        // What is not there, or was there before, takes no time.
+        let moved = last.bytes_done.saturating_sub(last.bytes_holes).saturating_sub(last.bytes_resumed);
+        let rate = moved as f64 / last.elapsed;
         Self {
             elapsed: last.elapsed,
             files: last.files_done,
@@ -248,7 +249,7 @@ mod tests {
     use super::*;
     use crate::plan::{Attributes, RootId};
     use crate::progress::{Progress, Verification};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     fn item() -> Item {
         Item {
@@ -291,6 +292,21 @@ mod tests {
         assert_eq!(exit_code(&[Source, Destination, Source], 0, false), exit::SOME_FAILED);
         assert_eq!(exit_code(&[Source], 1, false), exit::SOME_FAILED);
         assert_eq!(exit_code(&[Source], 1, true), exit::CANCELLED);
+    }
+
+    #[test]
+    fn the_rate_is_of_what_this_run_has_moved() {
+        let now = Instant::now();
+        let mut progress = Progress::new(now);
+        let item = Item { size: Some(100), ..item() };
+        progress.file_found(item.size);
+        progress.attempt(&item, 1, 0);
+        progress.resumed(item.id, 60);
+        progress.file_done(now, &item, &Verification::NotAsked);
+        let rate = |seconds| {
+            Summary::new(progress.snapshot(now + Duration::from_secs(seconds)), &Failures::default(), false).rate
+        };
+        assert_eq!((rate(4), rate(0)), (10.0, 0.0));
     }
 
     #[test]
