@@ -97,7 +97,7 @@ impl TransferMachine {
         };
         entry.chunked = Some(Box::new(file));
         let (item, tries) = (entry.item.clone(), entry.tries);
-        self.leave_well(now, slot, attempt);
+        self.leave_well(now, slot, attempt, false);
         if is_new {
             self.progress.resumed(item.id, resumed);
             self.report_discarded(&item, found.discarded);
@@ -129,7 +129,7 @@ impl TransferMachine {
         // The question was no attempt.
         entry.tries = entry.tries.saturating_sub(1);
         self.lose_run(now, attempt);
-        self.leave_well(now, slot, attempt);
+        self.leave_well(now, slot, attempt, false);
         self.drop_parts(attempt.item);
         if let Some(entry) = self.entries.get_mut(&attempt.item) {
             entry.work = Work::Copy;
@@ -159,7 +159,7 @@ impl TransferMachine {
         if let Some(data) = self.slot(slot) {
             data.chunk_moved(now, attempt);
         }
-        self.leave_well(now, slot, attempt);
+        self.leave_well(now, slot, attempt, true);
         let Some(entry) = self.entries.get_mut(&attempt.item) else {
             return;
         };
@@ -386,12 +386,14 @@ impl TransferMachine {
         self.failed(now, attempt, fault, &RangeSet::new());
     }
 
-    /// An attempt ends well as far as its session goes.
-    pub(super) fn leave_well(&mut self, now: Instant, slot: Slot, attempt: Attempt) {
+    /// An attempt ends well as far as its session goes; whether it has `moved_data`.
+    pub(super) fn leave_well(&mut self, now: Instant, slot: Slot, attempt: Attempt, moved_data: bool) {
         if let Some(data) = self.slot(slot) {
             data.leave(now, attempt);
             data.failures = 0;
             data.charged = false;
+            // Commands that went well say nothing of the way of data.
+            data.misses = if moved_data { 0 } else { data.misses };
         }
     }
 }

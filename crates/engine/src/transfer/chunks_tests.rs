@@ -264,6 +264,23 @@ fn chunks_that_fail_together_are_one_failure() {
 }
 
 #[test]
+fn a_part_that_failed_on_the_network_goes_to_a_session_where_nothing_has() {
+    let mut bench = opened(2, 4 * CHUNK, RangeSet::new());
+    let mut taken = chunks(&mut bench);
+    let first = taken.iter().position(|(slot, ..)| *slot == Slot(0)).expect("both have work");
+    let (_, held, part) = taken.remove(first);
+    while !taken.is_empty() {
+        taken.iter().for_each(|(_, attempt, part)| prove(&mut bench, *attempt, part));
+        taken = chunks(&mut bench);
+    }
+    let fault = Fault::new(FaultCode::TimedOut, "connect").side(Side::Network);
+    bench.put(Input::ItemFailed { attempt: held, fault, received: RangeSet::new() });
+    bench.tick_to_timeout();
+    let (slot, _, again) = chunks(&mut bench).remove(0);
+    assert_eq!((slot, again.start), (Slot(1), part.start));
+}
+
+#[test]
 fn a_part_that_never_gets_through_exhausts_its_files_retries() {
     let mut bench = opened(1, 2 * CHUNK, RangeSet::new());
     for _ in 0..100 {

@@ -45,8 +45,7 @@ impl TransferMachine {
     }
 
     fn give_whole(&mut self, now: Instant) -> bool {
-        let idle = |slot: &SlotData| slot.takes_work() && slot.pipeline.is_empty();
-        let Some(index) = self.slots.iter().position(idle) else {
+        let Some(index) = self.first_of(|slot| slot.takes_work() && slot.pipeline.is_empty()) else {
             return false;
         };
         let Some(item) = self.queue.pop_large() else {
@@ -56,9 +55,15 @@ impl TransferMachine {
         true
     }
 
+    /// The first of the sessions that `may` take something, those last whose data connections have failed.
+    fn first_of(&self, may: impl Fn(&SlotData) -> bool) -> Option<usize> {
+        let free = (0..self.slots.len()).filter(|index| may(&self.slots[*index]));
+        free.min_by_key(|index| self.slots[*index].misses)
+    }
+
     /// Gives a session without large work its first chunk.
     fn give_chunk(&mut self, now: Instant) -> bool {
-        let index = self.slots.iter().position(|slot| slot.takes_chunk(1));
+        let index = self.first_of(|slot| slot.takes_chunk(1));
         index.is_some_and(|index| self.start_chunk(now, index))
     }
 
@@ -74,7 +79,7 @@ impl TransferMachine {
         let in_time = self.in_time();
         let takes = |slot: &SlotData| slot.takes_chunk(self.ahead()) && in_time(slot);
         let next = busy.into_iter().filter(|index| takes(&self.slots[*index]));
-        let next = next.min_by_key(|index| (chunks(index), self.slots[*index].last_given));
+        let next = next.min_by_key(|index| (self.slots[*index].misses, chunks(index), self.slots[*index].last_given));
         next.is_some_and(|index| self.start_chunk(now, index))
     }
 
@@ -101,18 +106,36 @@ impl TransferMachine {
     /// The session for the next short item, that which will be idle first; those that large items wait for take no more.
     fn least_loaded(&self, depth: usize, room: u64) -> Option<usize> {
         let free = |index: &usize| self.slots[*index].takes_work() && !self.slots[*index].is_large();
-        let free = (0..self.slots.len()).filter(free).map(|index| (self.slots[index].weight(), index));
-        let (weight, index) = if self.queue.bulk() == 0 {
-            free.min()?
-        } else {
-            let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
-            let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
-            let mut free: Vec<_> = free.collect();
-            free.sort_unstable();
-            *free.get(reserved)?
-        };
-        let given = self.slots[index].pipeline.len();
-        (given == 0 || given < depth && weight < room).then_some(index)
+        let rank = |index: usize| (self.slots[index].misses, self.slots[index].weight(), index);
+        let free = (0..self.slots.len()).filter(free).map(rank);
+        if self.queue.bulk() == 0 {
+            return self.with_room(free, depth, room);
+        }
+        let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
+        let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
+        let mut free: Vec<_> = free.collect();
+        free.sort_unstable();
+        self.with_room(free.get(reserved..)?.iter().copied(), depth, room)
+    }
+
+    /// The first in rank (misses, weight, index) if it has room; if not, nor has any with as few misses, and the first of the
+    /// others is looked at.
+    fn with_room(
+        &self,
+        ranks: impl Iterator<Item = (u32, u64, usize)> + Clone,
+        depth: usize,
+        room: u64,
+    ) -> Option<usize> {
+        let mut passed: Option<u32> = None;
+        loop {
+            let rest = ranks.clone().filter(|(misses, ..)| passed.is_none_or(|passed| *misses > passed));
+            let (misses, weight, index) = rest.min()?;
+            let given = self.slots[index].pipeline.len();
+            if given == 0 || given < depth && weight < room {
+                return Some(index);
+            }
+            passed = Some(misses);
+        }
     }
 
     /// The session with chunks for something without data: it holds up nothing there.

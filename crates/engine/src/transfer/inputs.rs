@@ -8,7 +8,7 @@ use super::directories::Admission;
 use super::entry::{Entry, Place};
 use super::{Attempt, Ending, Input, Phase, Slot, SlotState, TransferMachine, Work};
 use crate::events::Event;
-use crate::fault::{Fault, FaultCode};
+use crate::fault::{Fault, FaultCode, Side};
 use crate::plan::{Action, DirectoryId, Item, SkipReason};
 use crate::progress::{ItemState, Verification};
 use crate::ranges::RangeSet;
@@ -211,6 +211,7 @@ impl TransferMachine {
             let has_passed = data.moved(now, attempt, new);
             if new > 0 {
                 data.failures = 0;
+                data.misses = 0;
             }
             if has_passed && self.queue.has_short() {
                 self.dispatch(now);
@@ -256,14 +257,15 @@ impl TransferMachine {
         if matches!(entry.work, Work::Open { .. }) {
             return self.misused(now, attempt);
         }
-        if entry.work == Work::Copy || entry.work == Work::Compare {
+        let is_copy = entry.work == Work::Copy;
+        if is_copy || entry.work == Work::Compare {
             if entry.item.size.is_none() {
                 // Nobody knew when it began.
                 self.budget.charge(now, bytes);
             }
             self.progress.moved(now, attempt.item, bytes);
         }
-        self.leave_well(now, slot, attempt);
+        self.leave_well(now, slot, attempt, is_copy);
         self.complete(now, attempt.item, &verified);
     }
 
@@ -305,6 +307,7 @@ impl TransferMachine {
         self.leave_slot(now, slot, attempt);
         if let Some(data) = self.slot(slot) {
             data.charged = true;
+            data.misses += u32::from(fault.side == Some(Side::Network));
         }
         if is_chunk {
             self.chunk_failed(now, attempt, fault, received);

@@ -33,6 +33,7 @@ impl TransferMachine {
         }
         let lost = data.take_pipeline();
         let charged = data.charged;
+        data.misses += u32::from(fault.side == Some(Side::Network) && !lost.is_empty() && !charged);
         data.failures += 1;
         let failures = data.failures;
         // A session that worked and broke is opened again whatever broke it: opening tells whether it can.

@@ -44,6 +44,8 @@ pub(super) struct SlotData {
     pub(super) last_given: u64,
     /// Losses in a row without a sign of use.
     pub(super) failures: u32,
+    /// Failures of the network in a row, with no data between them: ends that take logins may not reach each other.
+    pub(super) misses: u32,
     watch: Watch,
 }
 
@@ -72,6 +74,7 @@ impl SlotData {
             charged: false,
             last_given: 0,
             failures: 0,
+            misses: 0,
             watch: Watch { window_start: now, window_bytes: 0, last_sign: now, moving: None, told: None },
         }
     }

@@ -363,6 +363,28 @@ fn what_an_attempt_has_not_moved_leaves_the_rate_to_others() {
 }
 
 #[test]
+fn what_failed_on_the_network_goes_to_a_session_where_nothing_has() {
+    for size in [10, LARGE] {
+        let mut bench = Bench::new(options(2, 1));
+        bench.copy(0, size);
+        bench.copy(1, size);
+        bench.open_all();
+        assert_eq!((bench.job(0).0, bench.job(1).0), (Slot(0), Slot(1)));
+        bench.fail_at(Side::Network, 0, FaultCode::TimedOut, RangeSet::new());
+        bench.done(1);
+        bench.tick_to_timeout();
+        assert_eq!(bench.job(0).0, Slot(1));
+        // The other one has work while there is more of it, and is the first again once that went well.
+        bench.copy(2, size);
+        assert_eq!(bench.job(2).0, Slot(0));
+        bench.done(0);
+        bench.done(2);
+        bench.copy(3, size);
+        assert_eq!(bench.job(3).0, Slot(0));
+    }
+}
+
+#[test]
 fn a_lost_session_charges_only_the_item_at_work_and_the_others_go_elsewhere() {
     let mut bench = Bench::new(options(1, 3));
     (0..3).for_each(|id| bench.copy(id, 10));
