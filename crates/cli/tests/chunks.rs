@@ -278,6 +278,26 @@ fn sessions_are_spread_from_the_first_one_on_and_a_server_that_is_down_is_tried_
 }
 
 #[test]
+fn servers_that_take_logins_and_no_data_lose_their_work_to_the_others() {
+    let start = |options: &[&str]| {
+        let server = Dtn::builder().anonymous().root(Path::new("/"));
+        options.iter().fold(server, |server, option| server.arg(*option)).start()
+    };
+    // They listen for data at an address, and name another one, where nobody does.
+    let deaf = || start(&["--data-address", "127.0.0.2"]);
+    let (first, second, other) = (deaf(), deaf(), start(&[]));
+    for chunk in ["off", "256K"] {
+        let field = Field::new();
+        let from = field.path("from/deep/er/big");
+        let into =
+            format!("ftp://{},{},{}{}", first.addr(), second.addr(), other.addr(), field.path("to/big").display());
+        let run = expect(0, ["-v", "cp", "--chunk", chunk, "--concurrency", "1", &from.to_string_lossy(), &into]);
+        assert!(run.stderr_text().contains("no data can be moved with a server"), "{}", run.stderr_text());
+        assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(SIZE), "{chunk}");
+    }
+}
+
+#[test]
 fn what_is_explained_of_small_chunks_is_what_is_done() {
     let (source, field) = (Server::own(), Field::new());
     let from = source.url(field.path("from/deep/er/big"));

@@ -106,8 +106,8 @@ impl Dtns {
         target.addresses().filter_map(nonces).any(|nonces| !nonces[usize::from(encrypted)])
     }
 
-    /// A session could not be opened.
-    fn failed(&self, target: &Target, now: Instant) {
+    /// A session could not be opened, or its data connections could not be made.
+    pub fn failed(&self, target: &Target, now: Instant) {
         self.known.borrow_mut().entry(target.address()).or_default().failed = Some(now);
     }
 }

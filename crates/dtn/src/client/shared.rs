@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use whimbrel_engine::auto::{Spending, Steering};
 use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Item, ItemId, RootId};
@@ -18,6 +19,7 @@ use whimbrel_engine::tune::Choice;
 
 use super::chunk::OpenFile;
 use super::dtns::Dtns;
+use super::end::End;
 use super::expect::{Expect, Expected};
 use super::hosts::Hosts;
 use super::local::LocalData;
@@ -258,6 +260,21 @@ impl Shared {
     pub fn dialling(&self) -> Dialling {
         let (dtns, hosts) = (self.dtns.clone(), self.hosts.clone());
         Dialling { dtns, hosts, session: self.options.session.clone(), news: self.news.clone() }
+    }
+
+    /// Nothing moves between these two: where one of them is one of several servers, the others are dialled first for a while.
+    /// Whether any is.
+    pub fn avoid(&self, route: &Route, pair: &Pair) -> bool {
+        let has_others = |role: Role| route.target(role).is_some_and(|target| !target.others.is_empty());
+        let ends = [(Role::Source, &pair.source), (Role::Destination, &pair.destination)];
+        let servers = ends.into_iter().filter(|(role, _)| has_others(*role)).filter_map(|(_, end)| End::remote(end));
+        let mut avoided = false;
+        for server in servers {
+            tracing::warn!(dtn = %server.target, "no data can be moved with a server; another one is tried");
+            self.dtns.failed(&server.target, Instant::now());
+            avoided = true;
+        }
+        avoided
     }
 
     /// What the administrators of the ends of a file decide about it.

@@ -31,6 +31,13 @@ impl Worker {
         connecting.map(Some).map_err(|(role, fault)| fault.side_if_unknown(role.side()))
     }
 
+    /// Servers may take logins and no data connections: where nothing has moved, others of their endpoints are tried next, if
+    /// there are any. Whether there are.
+    pub(super) fn avoid(&self, flight: &Flight, fault: &Fault) -> bool {
+        let unreachable = fault.side == Some(Side::Network) && flight.transfer.moved == 0;
+        self.pair.as_ref().is_some_and(|(route, pair)| unreachable && self.shared.avoid(route, pair))
+    }
+
     /// A server that cannot connect to us may still let us connect to it, which takes stream mode.
     pub(super) fn try_streams(&mut self, flight: &Flight, fault: &Fault) -> bool {
         let Some((route, pair)) = &mut self.pair else { return false };

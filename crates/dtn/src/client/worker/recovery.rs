@@ -137,6 +137,11 @@ impl Worker {
     /// Gives the sessions up after a failed transfer: reports it, and repeats what was behind it.
     pub(super) fn collapse(&mut self) {
         self.grace = None;
+        if let Some(flight) = self.flights.iter().find(|flight| flight.transfer_failed())
+            && let Some((_, fault)) = &flight.failure
+        {
+            self.avoid(flight, fault);
+        }
         let in_place = self.writes_in_place();
         self.leaving = self.pair.take().map(|(_, pair)| pair.destination).filter(|end| !end.has("DCNONCE"));
         self.careful = CAREFUL;
@@ -167,17 +172,13 @@ impl Worker {
 
     /// Everything about a flight is answered, and something of it failed.
     pub(super) fn landed_badly(&mut self, flight: Flight, purpose: Purpose, fault: Fault) {
+        if purpose.moves_data() {
+            return self.moved_badly(flight, purpose, fault);
+        }
         let flight = match flight.step {
             Step::Pack(pack) => return self.fail_pack(flight.job, pack, &fault),
             _ => flight,
         };
-        if purpose.moves_data() && self.try_streams(&flight, &fault) {
-            return self.backlog.push_front(flight.job);
-        }
-        if purpose.moves_data() {
-            let in_place = self.writes_in_place();
-            return self.fail(flight, purpose, fault, in_place, false);
-        }
         if purpose == Purpose::Commit && self.rename_refused(&flight, &fault) {
             return;
         }
@@ -191,6 +192,19 @@ impl Worker {
             Some(temporary) => self.throw_away(&flight.job, fault, Some(temporary.to_vec())),
             None => self.refuse(&flight.job, fault),
         }
+    }
+
+    /// The same of a transfer.
+    fn moved_badly(&mut self, flight: Flight, purpose: Purpose, fault: Fault) {
+        let is_pack = matches!(flight.step, Step::Pack(_));
+        if !is_pack && self.try_streams(&flight, &fault) {
+            return self.backlog.push_front(flight.job);
+        }
+        let in_place = self.writes_in_place();
+        if self.flights.is_empty() && self.avoid(&flight, &fault) {
+            self.pair = None;
+        }
+        self.fail(flight, purpose, fault, in_place, false);
     }
 }
 
