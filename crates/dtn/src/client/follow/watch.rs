@@ -76,6 +76,8 @@ impl Directories {
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
             | WatchFlags::DELETE
+            // What is still done to a removed file says nothing of another of its name.
+            | WatchFlags::EXCL_UNLINK
             | WatchFlags::ONLYDIR
             | links;
         match inotify::add_watch(&*self.fd, self.absolute(path).as_path(), flags) {
@@ -218,6 +220,9 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
     use super::*;
 
     fn watch(root: &Path) -> Watch {
@@ -247,6 +252,24 @@ mod tests {
             Happened::Gone(b),
         ];
         assert_eq!(told, expected);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_removed_file_is_not_told_of_the_new_one_of_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        let watch = watch(root.path());
+        let path = root.path().join("a");
+        let mut removed = File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut new = File::create(&path).unwrap();
+        new.write_all(b"half").unwrap();
+        let a = b"a".to_vec();
+        assert_eq!(drain(&watch).last(), Some(&Happened::Written(a.clone())));
+        removed.write_all(b"x").unwrap();
+        drop(removed);
+        assert!(drain(&watch).is_empty());
+        drop(new);
+        assert_eq!(drain(&watch), [Happened::Closed(a)]);
     }
 
     #[tokio::test]
