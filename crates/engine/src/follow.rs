@@ -171,7 +171,7 @@ impl Quiet {
             Some(open) if open.ready => return,
             // Nothing has changed after all.
             Some(open) if !open.writing && !open.dirty && file.given == Some(mark(version)) => {
-                return self.settle(&key);
+                return self.let_be(&key);
             }
             Some(open) if open.version != Some(version) => {
                 // A first look after events is no change.
@@ -222,7 +222,7 @@ impl Quiet {
         file.scan = self.scan;
         let dirty = anew || file.open.as_ref().is_some_and(|open| open.dirty);
         if !dirty && file.given == Some(mark(version)) {
-            return self.settle(&key);
+            return self.let_be(&key);
         }
         if file.open.is_none() {
             self.start(&key, Open::new(now));
@@ -280,7 +280,7 @@ impl Quiet {
     pub fn hidden(&mut self, now: Instant, path: &[u8], fault: Fault) -> bool {
         let Some(key) = self.key(now, path) else { return false };
         if self.unread.is_given_up(path) {
-            self.settle(&key);
+            self.let_be(&key);
             return false;
         }
         if self.files.get(&key).is_none_or(|file| file.open.is_none()) {
@@ -575,6 +575,14 @@ impl Quiet {
             self.caught(key);
             self.settle(key);
         }
+    }
+
+    /// Nothing of the file is left to hand out: unless it is being copied, nobody will tell of its end.
+    fn let_be(&mut self, key: &Arc<[u8]>) {
+        if self.files.get(key).is_none_or(|file| !file.busy) {
+            self.caught(key);
+        }
+        self.settle(key);
     }
 
     /// Nothing of the file is left to hand out.

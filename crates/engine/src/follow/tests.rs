@@ -377,3 +377,29 @@ fn that_what_was_there_at_first_is_copied_is_told_once_whatever_else_comes() {
     empty.scan(0, &[]);
     assert_eq!(empty.quiet.caught_up(), Some(0));
 }
+
+#[test]
+fn an_old_listing_of_what_was_copied_meanwhile_does_not_hide_that_all_is_copied() {
+    for is_closed in [false, true] {
+        for is_busy in [false, true] {
+            let mut world = World::new();
+            world.close(0, "a", 2);
+            assert_eq!(world.ready(), ["a"]);
+            if !is_busy {
+                world.end("a");
+            }
+            world.scan(1, &[("a", 1)]);
+            assert_eq!(world.quiet.caught_up(), None);
+            if is_closed {
+                world.close(2, "a", 2);
+            } else {
+                world.scan(2, &[("a", 2)]);
+            }
+            if is_busy {
+                assert_eq!(world.quiet.caught_up(), None, "its copy has not ended");
+                world.end("a");
+            }
+            assert_eq!(world.quiet.caught_up(), Some(1), "closed: {is_closed}, busy: {is_busy}");
+        }
+    }
+}

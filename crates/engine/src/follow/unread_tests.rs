@@ -189,6 +189,17 @@ fn a_file_that_can_never_be_looked_at_fails_with_its_directory() {
 }
 
 #[test]
+fn a_file_that_nobody_can_look_at_any_more_does_not_hide_that_all_else_is_copied() {
+    let mut world = World::new();
+    world.scan_with(0, &[("d/a", 1), ("END", 0)], &[("d", DENIED)]);
+    world.scan_with(1, &[("d/a", 1), ("END", 0)], &[("d", DENIED)]);
+    world.scan_from(2, &["d"], &[("d/a", 1)], &[("d", DENIED)]);
+    assert_eq!((world.failed().len(), world.quiet.caught_up()), (1, None));
+    world.quiet.hidden(world.at(4), b"d/a", Fault::new(DENIED, "scan"));
+    assert_eq!(world.quiet.caught_up(), Some(1), "it has failed with its directory");
+}
+
+#[test]
 fn a_stop_fails_what_was_not_read_until_then() {
     let mut world = World::new();
     world.scan_with(0, &[("d/a", 1)], &[("d", FAILING)]);
