@@ -411,12 +411,22 @@ impl Quiet {
     /// The next file to copy, with the version that is complete; the end marker comes when nothing else is left and nothing
     /// failed.
     pub fn next_ready(&mut self) -> Option<(Vec<u8>, Version)> {
-        let key = match self.ready.pop_front() {
-            Some(key) => key,
-            None if self.failed.is_empty() && self.marker_is_next() => self.marker.as_deref()?.into(),
-            None => return None,
-        };
+        let key = self.next_key()?;
+        self.ready.pop_front();
         self.hand_out(key)
+    }
+
+    /// The path of what [`Quiet::next_ready`] gives next.
+    pub fn peek_ready(&self) -> Option<Vec<u8>> {
+        self.next_key().map(|key| key.to_vec())
+    }
+
+    fn next_key(&self) -> Option<Arc<[u8]>> {
+        match self.ready.front() {
+            Some(key) => Some(key.clone()),
+            None if self.failed.is_empty() && self.marker_is_next() => self.marker.as_deref().map(Arc::from),
+            None => None,
+        }
     }
 
     /// Whether only the end marker is left to hand out.

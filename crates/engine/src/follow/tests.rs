@@ -50,7 +50,12 @@ impl World {
     }
 
     pub fn ready(&mut self) -> Vec<String> {
-        let ready = std::iter::from_fn(|| self.quiet.next_ready());
+        let ready = std::iter::from_fn(|| {
+            let peeked = self.quiet.peek_ready();
+            let ready = self.quiet.next_ready();
+            assert_eq!(peeked.as_ref(), ready.as_ref().map(|(path, _)| path));
+            ready
+        });
         ready.map(|(path, _)| String::from_utf8(path).unwrap()).collect()
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::time::Instant;
 
+use whimbrel_engine::follow::PATIENCE;
 use whimbrel_engine::listing::{ObjectKind, join};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
@@ -20,12 +22,14 @@ pub struct Destination {
     end: Option<End>,
     made: HashSet<Vec<u8>>,
     hosts: Option<Rc<Hosts>>,
+    /// Since when whatever is asked of it fails for a reason that may pass.
+    failing: Option<Instant>,
 }
 
 impl Destination {
     /// Nothing is made or opened yet. `hosts`: what the copy knows of its hosts; `None`: nobody asks what they may have lost.
     pub fn new(place: Place, session: SessionOptions, local: LocalOptions, hosts: Option<Rc<Hosts>>) -> Self {
-        Self { place, session, local, end: None, made: HashSet::new(), hosts }
+        Self { place, session, local, end: None, made: HashSet::new(), hosts, failing: None }
     }
 
     /// Where the copy of a file goes.
@@ -61,7 +65,8 @@ impl Destination {
         for at in (0..path.len()).filter(|&at| path[at] == b'/') {
             let parent = &path[..at];
             if !self.made.contains(parent) {
-                self.make(&join(&self.place.path, parent)).await?;
+                let made = self.make(&join(&self.place.path, parent)).await;
+                self.heard(made)?;
                 self.made.insert(parent.to_vec());
             }
         }
@@ -77,8 +82,20 @@ impl Destination {
         let Some(hosts) = hosts else { return Ok(None) };
         // A session from before the start answers no more, and a new one tells of it.
         let path = self.place.path.clone();
-        self.make(&path).await?;
+        let made = self.make(&path).await;
+        self.heard(made)?;
         Ok(hosts.take_loss())
+    }
+
+    /// Whether what failed just now may pass, and such failures have not gone on for too long.
+    pub fn may_recover(&self, fault: &Fault) -> bool {
+        fault.is_temporary() && self.failing.is_none_or(|since| since.elapsed() <= PATIENCE)
+    }
+
+    fn heard<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        let fails = answer.as_ref().is_err_and(Fault::is_temporary);
+        self.failing = fails.then(|| self.failing.unwrap_or_else(Instant::now));
+        answer
     }
 
     /// Makes a directory unless it is there; a session that was idle for too long is opened again once.
@@ -109,4 +126,34 @@ impl Destination {
 
 fn blame(fault: Fault) -> Fault {
     fault.side_if_unknown(Side::Destination)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::stub::Stub;
+    use super::*;
+
+    fn destination(stub: &Stub) -> Destination {
+        let place = Place { target: Some(stub.target.clone()), path: b"/to".to_vec() };
+        Destination::new(place, SessionOptions::default(), LocalOptions::default(), None)
+    }
+
+    #[tokio::test]
+    async fn a_destination_that_fails_is_waited_for_from_its_first_failure_on_and_not_for_ever() {
+        let stub = Stub::start().await;
+        let mut destination = destination(&stub);
+        stub.set_busy(true);
+        let fault = destination.make_parents(b"d/f").await.unwrap_err();
+        assert!(destination.may_recover(&fault), "{fault}");
+        destination.failing = Instant::now().checked_sub(PATIENCE + Duration::from_secs(1));
+        let fault = destination.make_parents(b"d/f").await.unwrap_err();
+        assert!(!destination.may_recover(&fault), "{fault}");
+        stub.set_busy(false);
+        destination.make_parents(b"d/f").await.unwrap();
+        assert!(destination.may_recover(&fault), "the next failure is another's first");
+        let refused = Fault::new(FaultCode::PermissionDenied, "make directory");
+        assert!(!destination.may_recover(&refused));
+    }
 }

@@ -17,7 +17,7 @@ use super::watch::Happened;
 use super::{FollowOptions, next_scan};
 use crate::client::options::{Demand, FoundFile, Place};
 
-/// Time before a destination that does not answer is asked again whether it has everything.
+/// Time before a destination that does not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 type Handed = Result<FoundFile, Fault>;
@@ -39,13 +39,13 @@ pub struct Follower<C> {
     failing: Option<Instant>,
     /// Whether the destination was asked since the last file whether it still has everything.
     asked: bool,
-    /// Since when it does not answer that.
-    unanswered: Option<Instant>,
-    /// The end marker does not go before: it is asked again then.
+    /// Nothing is handed over before: the destination is asked again then.
     pause: Instant,
     /// Whether copies get more of their sources than scans tell.
     preserve: bool,
     stopping: bool,
+    /// Whether nothing can be copied any more.
+    given_up: bool,
     /// Whether the sync level decides about a file, by its path at the destination.
     compared: C,
 }
@@ -72,10 +72,10 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
             appeared: Vec::new(),
             failing: None,
             asked: false,
-            unanswered: None,
             pause: Instant::now(),
             preserve,
             stopping: false,
+            given_up: false,
             compared,
         }
     }
@@ -111,17 +111,14 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
                 biased;
                 // A sender that is gone never stops the run.
                 Ok(_) = stop.wait_for(|stop| *stop), if !self.stopping => self.stop(tell)?,
-                Some(told) = told.recv() => match told {
-                    Told::Ended { path, well } => self.quiet.ended(&path, well),
-                    Told::GivenUp => self.give_up(tell),
-                },
+                Some(told) = told.recv() => self.hear(told, tell),
                 permit = files.reserve(), if self.may_hand_over() => match permit {
                     Ok(permit) => self.hand_over(permit).await,
                     Err(_) => return Ok(()),
                 },
                 () = files.closed() => return Ok(()),
                 scanned = under_way(&mut self.scan) => self.scanned(scanned, tell)?,
-                () = sleep_until(wake.into()), if !self.stopping => self.look(tell),
+                () = sleep_until(wake.into()) => self.look(tell),
                 happened = self.source.happened(), if !self.stopping => self.take(happened?, tell),
             }
         }
@@ -129,6 +126,16 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
             tell(Event::WatchEnded { unfinished: 0 });
         }
         Ok(())
+    }
+
+    fn hear(&mut self, told: Told, tell: &impl Fn(Event)) {
+        match told {
+            Told::Ended { path, well } => self.quiet.ended(&path, well),
+            Told::GivenUp => {
+                self.given_up = true;
+                self.give_up(tell);
+            }
+        }
     }
 
     /// What was ready when the user ended it is finished, so what is known to the kernel counts.
@@ -177,20 +184,27 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
         }
     }
 
+    /// When there is something to do, though nothing happens: after a stop, only to hand over.
     fn wake(&self) -> Instant {
+        let look = if self.stopping { None } else { self.next_look() };
+        let pause = Some(self.pause).filter(|pause| *pause > Instant::now());
+        look.into_iter().chain(pause).min().unwrap_or_else(|| Instant::now() + self.interval)
+    }
+
+    fn next_look(&self) -> Option<Instant> {
         // Files of a server are looked at by scans only, and no scan begins before the last has ended.
         let due = self.quiet.next_due().filter(|_| self.source.is_here());
         let scan = if self.scan.is_some() { None } else { Some(self.next_scan) };
         let ask = self.quiet.next_ask().filter(|_| self.scan.is_none() && self.failing.is_none());
         let ask = ask.map(|ask| ask.max(self.rest));
-        let pause = Some(self.pause).filter(|pause| *pause > Instant::now());
-        due.into_iter().chain(scan).chain(ask).chain(pause).min().unwrap_or_else(|| Instant::now() + self.interval)
+        due.into_iter().chain(scan).chain(ask).min()
     }
 
     /// Looks at the files that may have been quiet for long enough.
     fn look(&mut self, tell: &impl Fn(Event)) {
         let now = Instant::now();
-        while self.source.is_here()
+        while !self.stopping
+            && self.source.is_here()
             && let Some(path) = self.quiet.poll_due(now)
         {
             self.look_at(now, &path, tell, |quiet, version| quiet.seen(now, &path, version));
@@ -279,7 +293,7 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
     // --- handing over --------------------------------------------------------------------------
 
     fn may_hand_over(&self) -> bool {
-        self.quiet.has_ready() && (self.pause <= Instant::now() || !self.quiet.marker_is_next())
+        self.quiet.has_ready() && self.pause <= Instant::now()
     }
 
     async fn hand_over(&mut self, permit: Permit<'_, Handed>) {
@@ -291,12 +305,18 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
         if self.quiet.marker_is_next() && !self.asked {
             return self.ask_whether_all_is_there(permit).await;
         }
+        let Some(path) = self.quiet.peek_ready() else { return };
+        if let Err(fault) = self.destination.make_parents(&path).await {
+            tracing::warn!(%fault, "a directory cannot be made");
+            // A copy that finds no directory fails for good, however soon the destination is there again.
+            if !self.given_up && self.destination.may_recover(&fault) {
+                self.pause = Instant::now() + ASK_AGAIN;
+                return;
+            }
+            // The copy fails for the same reason and is listed among the failures.
+        }
         let Some((path, version)) = self.quiet.next_ready() else { return };
         self.asked = false;
-        if let Err(fault) = self.destination.make_parents(&path).await {
-            // The copy fails for the same reason and is listed among the failures.
-            tracing::warn!(%fault, "a directory cannot be made");
-        }
         let source = self.root.with_path(join(&self.root.path, &path));
         // A file of this host is looked at again for nothing; a server would be asked for each.
         let object = (!self.source.is_here() && !self.preserve).then(|| version.object());
@@ -310,7 +330,7 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
     async fn ask_whether_all_is_there(&mut self, permit: Permit<'_, Handed>) {
         match self.destination.loss().await {
             Ok(loss) => {
-                (self.asked, self.unanswered) = (true, None);
+                self.asked = true;
                 let Some((server, fault)) = loss else { return };
                 self.quiet.ended(b"", false);
                 let server = Place { target: None, path: server.into_bytes() };
@@ -318,9 +338,8 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
             }
             Err(fault) => {
                 tracing::warn!(%fault, "the destination does not answer whether it still has everything");
-                let since = *self.unanswered.get_or_insert_with(Instant::now);
                 // What stays so is told by the copy of the marker.
-                self.asked = !fault.is_temporary() || since.elapsed() > PATIENCE;
+                self.asked = !self.destination.may_recover(&fault);
                 self.pause = Instant::now() + ASK_AGAIN;
             }
         }
@@ -342,5 +361,66 @@ async fn under_way(scan: &mut Option<Scan>) -> Scanned {
     match scan {
         Some(scan) => scan.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+
+    use tokio::sync::mpsc::channel;
+    use whimbrel_engine::follow::Names;
+    use whimbrel_engine::plan::PlanOptions;
+
+    use super::super::stub::Stub;
+    use super::*;
+    use crate::client::options::CopyOptions;
+
+    async fn follower(from: &Path, stub: &Stub) -> Follower<impl FnMut(&[u8]) -> bool> {
+        let follow = FollowOptions {
+            source: Place { target: None, path: from.as_os_str().as_bytes().to_vec() },
+            destination: Place { target: Some(stub.target.clone()), path: b"/to".to_vec() },
+            until: None,
+            scan_interval: None,
+            quiet_time: Duration::ZERO,
+            include_hidden: false,
+        };
+        let options = CopyOptions::of(PlanOptions::default());
+        let source = Source::open(&follow.source, Names::default(), &options).await.unwrap();
+        let destination = Destination::new(follow.destination.clone(), options.session, options.local, None);
+        Follower::new(&follow, Duration::from_secs(3600), false, source, destination, |_: &[u8]| true)
+    }
+
+    #[tokio::test]
+    async fn a_file_in_a_new_directory_waits_for_a_destination_that_is_away_also_after_a_stop() {
+        let (from, stub) = (tempfile::tempdir().unwrap(), Stub::start().await);
+        let mut follower = follower(from.path(), &stub).await;
+        let (files, mut handed) = channel(1);
+        let version = Version { size: Some(1), modified: None };
+        follower.quiet.closed(Instant::now(), b"d/f", version, false);
+        stub.set_busy(true);
+        follower.hand_over(files.reserve().await.unwrap()).await;
+        assert!(handed.try_recv().is_err() && !follower.may_hand_over());
+        follower.stopping = true;
+        assert_eq!((follower.quiet.stop(), follower.wake()), (0, follower.pause));
+        follower.pause = Instant::now();
+        assert!(follower.may_hand_over());
+        stub.set_busy(false);
+        follower.hand_over(files.reserve().await.unwrap()).await;
+        assert_eq!(handed.try_recv().unwrap().unwrap().destination.path, b"/to/d/f");
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_a_destination_when_nothing_can_be_copied_any_more() {
+        let (from, stub) = (tempfile::tempdir().unwrap(), Stub::start().await);
+        let mut follower = follower(from.path(), &stub).await;
+        let (files, mut handed) = channel(1);
+        let version = Version { size: Some(1), modified: None };
+        follower.quiet.closed(Instant::now(), b"d/f", version, false);
+        stub.set_busy(true);
+        follower.given_up = true;
+        follower.hand_over(files.reserve().await.unwrap()).await;
+        assert!(handed.try_recv().is_ok());
     }
 }

@@ -26,6 +26,8 @@ mod destination;
 mod follower;
 mod scan;
 mod source;
+#[cfg(test)]
+mod stub;
 mod tally;
 mod watch;
 
