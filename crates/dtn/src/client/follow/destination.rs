@@ -12,7 +12,7 @@ use crate::client::end::{End, ends_session};
 use crate::client::hosts::Hosts;
 use crate::client::local::LocalOptions;
 use crate::client::options::Place;
-use crate::client::target::SessionOptions;
+use crate::client::target::{SessionOptions, Target};
 
 /// The destination; its directories are made once.
 pub struct Destination {
@@ -73,18 +73,32 @@ impl Destination {
         Ok(())
     }
 
-    /// What the host may have lost because it was started anew, asked of it now: its server, and the failure to tell.
+    /// What hosts may have lost because they were started anew: the server of the last one, and the failure to tell. Each is asked now by way of
+    /// which something may have been stored.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// One cannot be asked.
     pub async fn loss(&mut self) -> Result<Option<(String, Fault)>, Fault> {
         let hosts = self.hosts.clone().filter(|_| self.place.target.is_some());
         let Some(hosts) = hosts else { return Ok(None) };
+        let met = self.meet_again(&hosts).await;
+        self.heard(met)?;
+        Ok(hosts.take_loss())
+    }
+
+    async fn meet_again(&mut self, hosts: &Hosts) -> Result<(), Fault> {
         // A session from before the start answers no more, and a new one tells of it.
         let path = self.place.path.clone();
-        let made = self.make(&path).await;
-        self.heard(made)?;
-        Ok(hosts.take_loss())
+        self.make(&path).await?;
+        let Some(target) = &self.place.target else { return Ok(()) };
+        let asked = self.end.as_ref().and_then(End::remote).map(|remote| remote.target.to_string());
+        for server in target.addresses().map(|address| target.at(address)) {
+            let name = server.to_string();
+            if asked.as_ref() != Some(&name) && hosts.has_met(&name) {
+                drop(self.open(Some(&server)).await?);
+            }
+        }
+        Ok(())
     }
 
     /// Whether what failed just now may pass, and such failures have not gone on for too long.
@@ -114,13 +128,17 @@ impl Destination {
 
     async fn end(&mut self) -> Result<&mut End, Fault> {
         if self.end.is_none() {
-            let opened = End::open(self.place.target.as_ref(), &self.session, &self.local).await.map_err(blame)?;
-            if let (Some(hosts), Some(remote)) = (&self.hosts, opened.remote()) {
-                hosts.saw(remote);
-            }
-            self.end = Some(opened);
+            self.end = Some(self.open(self.place.target.as_ref()).await?);
         }
         Ok(self.end.as_mut().expect("it was opened above"))
+    }
+
+    async fn open(&self, target: Option<&Target>) -> Result<End, Fault> {
+        let end = End::open(target, &self.session, &self.local).await.map_err(blame)?;
+        if let (Some(hosts), Some(remote)) = (&self.hosts, end.remote()) {
+            hosts.saw(remote);
+        }
+        Ok(end)
     }
 }
 
@@ -134,6 +152,7 @@ mod tests {
 
     use super::super::stub::Stub;
     use super::*;
+    use crate::client::remote::Remote;
 
     fn destination(stub: &Stub) -> Destination {
         let place = Place { target: Some(stub.target.clone()), path: b"/to".to_vec() };
@@ -155,5 +174,29 @@ mod tests {
         assert!(destination.may_recover(&fault), "the next failure is another's first");
         let refused = Fault::new(FaultCode::PermissionDenied, "make directory");
         assert!(!destination.may_recover(&refused));
+    }
+
+    #[tokio::test]
+    async fn what_the_host_of_any_server_that_was_met_may_have_lost_is_told_once_each_has_answered() {
+        let [first, second, stranger] = [Stub::start().await, Stub::start().await, Stub::start().await];
+        let hosts = Rc::new(Hosts::default());
+        for met in [&first, &second] {
+            let session = Remote::dial(&met.target, &SessionOptions::default(), &[]).await.unwrap();
+            hosts.met(&session.0);
+        }
+        hosts.exposed();
+        stranger.set_busy(true);
+        let others = [&second, &stranger].map(|stub| stub.target.address()).to_vec();
+        let place = Place { target: Some(Target { others, ..first.target.clone() }), path: b"/to".to_vec() };
+        let session = SessionOptions::default();
+        let mut destination = Destination::new(place, session, LocalOptions::default(), Some(hosts));
+        assert!(destination.loss().await.unwrap().is_none());
+        second.restart();
+        second.set_busy(true);
+        let fault = destination.loss().await.unwrap_err();
+        assert!(destination.may_recover(&fault), "{fault}");
+        second.set_busy(false);
+        let (server, fault) = destination.loss().await.unwrap().unwrap();
+        assert_eq!((server, fault.code), (second.target.to_string(), FaultCode::HostRestarted));
     }
 }

@@ -338,7 +338,7 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
             }
             Err(fault) => {
                 tracing::warn!(%fault, "the destination does not answer whether it still has everything");
-                // What stays so is told by the copy of the marker.
+                // What stays so is told by the copy of the marker, unless another server takes that.
                 self.asked = !self.destination.may_recover(&fault);
                 self.pause = Instant::now() + ASK_AGAIN;
             }

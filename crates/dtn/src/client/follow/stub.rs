@@ -1,8 +1,8 @@
-//! A server for tests that lets everybody in and makes every directory.
+//! A server for tests that lets everybody in, makes every directory, and tells which start of its host it belongs to.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +18,7 @@ pub struct Stub {
 
 #[derive(Default)]
 struct State {
+    starts: AtomicU32,
     is_busy: AtomicBool,
 }
 
@@ -29,6 +30,11 @@ impl Stub {
         let stub = Self { target, state: Arc::default() };
         tokio::spawn(serve(listener, stub.state.clone()));
         stub
+    }
+
+    /// Who comes from now on is told of another start of the host.
+    pub fn restart(&self) {
+        self.state.starts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether it sends everybody away who comes from now on.
@@ -47,6 +53,7 @@ async fn talk(mut stream: TcpStream, state: Arc<State>) -> io::Result<()> {
     if state.is_busy.load(Ordering::Relaxed) {
         return stream.write_all(b"421 Busy.\r\n").await;
     }
+    let features = format!("211-Extensions\r\n SYNC host-{}\r\n211 End\r\n", state.starts.load(Ordering::Relaxed));
     let (from, mut to) = stream.split();
     to.write_all(b"220 Ready.\r\n").await?;
     let mut lines = BufReader::new(from).lines();
@@ -54,7 +61,7 @@ async fn talk(mut stream: TcpStream, state: Arc<State>) -> io::Result<()> {
         let reply = match line.split(' ').next().unwrap_or_default() {
             "USER" => "331 Password, please.\r\n",
             "PASS" => "230 Welcome.\r\n",
-            "FEAT" => "211-Extensions\r\n211 End\r\n",
+            "FEAT" => features.as_str(),
             "MKD" => "257 \"/made\" created.\r\n",
             _ => "200 Done.\r\n",
         };
