@@ -121,6 +121,8 @@ pub struct TransferMachine {
     cancelled: bool,
     /// Why no session can be opened any more.
     dead: Option<Fault>,
+    /// Whether any session has stood.
+    was_ready: bool,
 }
 
 /// A consequence of something that ended.
@@ -155,6 +157,7 @@ impl TransferMachine {
             listing_done: false,
             cancelled: false,
             dead: None,
+            was_ready: false,
         }
     }
 

@@ -18,12 +18,15 @@ impl TransferMachine {
             data.state = SlotState::Ready;
             data.charged = false;
             data.sign(now);
+            self.was_ready = true;
             self.count_sessions();
             self.report(Event::SessionReady { slot });
         }
     }
 
     pub(super) fn session_lost(&mut self, now: Instant, slot: Slot, fault: Fault) {
+        // Names that were found, and are not while the network is away.
+        let passes = self.was_ready && fault.code == FaultCode::HostNotFound;
         let Some(data) = self.slot(slot) else {
             return;
         };
@@ -38,7 +41,7 @@ impl TransferMachine {
         let failures = data.failures;
         // A session that worked and broke is opened again whatever broke it: opening tells whether it can.
         let judged = match fault.retry {
-            Retry::Permanent | Retry::Exhausted if !opening => {
+            Retry::Permanent | Retry::Exhausted if !opening || passes => {
                 fault.clone().retry(Retry::Temporary { after: Duration::ZERO })
             }
             _ => fault.clone(),

@@ -520,6 +520,27 @@ fn refused_logins_fail_everything_including_what_is_planned_later() {
 }
 
 #[test]
+fn a_name_that_was_found_before_is_looked_for_again_and_another_is_not() {
+    let unknown = || Fault::new(FaultCode::HostNotFound, "resolve").side(Side::Network);
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, 10);
+    bench.open_all();
+    bench.put(Input::SessionLost { slot: Slot(0), fault: Fault::new(FaultCode::ConnectionLost, "test") });
+    bench.tick_to_timeout();
+    bench.opens.clear();
+    bench.put(Input::SessionLost { slot: Slot(0), fault: unknown() });
+    bench.tick_to_timeout();
+    bench.open_all();
+    bench.done(0);
+    assert_eq!(bench.summary().files, 1);
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, 10);
+    bench.put(Input::ListingDone);
+    bench.put(Input::SessionLost { slot: Slot(0), fault: unknown() });
+    assert!(bench.machine.is_finished());
+}
+
+#[test]
 fn a_session_that_cannot_be_opened_leaves_the_work_to_the_others() {
     let mut bench = Bench::new(options(2, 1));
     bench.copy(0, 10);
