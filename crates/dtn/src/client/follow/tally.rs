@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use tokio::sync::mpsc::UnboundedSender;
-use whimbrel_engine::Fault;
 use whimbrel_engine::events::Event;
 use whimbrel_engine::listing::join;
-use whimbrel_engine::summary::{Summary, exit, exit_code_for};
+use whimbrel_engine::summary::{Failure, Failures, Summary, exit, exit_code_for};
+use whimbrel_engine::{Fault, FaultCode};
 
 /// What the copy tells the follower.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +28,12 @@ pub enum Told {
 pub struct Tally {
     prefix: Vec<u8>,
     told: UnboundedSender<Told>,
+    /// The sources whose last copies failed.
     failed: HashSet<Vec<u8>>,
-    made_good: HashSet<Vec<u8>>,
+    /// Why, of the first of them.
+    listed: Vec<Failure>,
+    /// Failures of versions after which a later one was copied, or failed too.
+    outdated: u64,
     /// The end marker, as long as nothing has become of it.
     awaited: Option<Vec<u8>>,
     /// Files that were still being written when the watching ended.
@@ -47,8 +51,8 @@ impl Tally {
         let prefix = join(root, b"x");
         let prefix = prefix[..prefix.len() - 1].to_vec();
         let awaited = marker.map(|marker| join(root, marker));
-        let (failed, made_good) = (HashSet::new(), HashSet::new());
-        Self { prefix, told, failed, made_good, awaited, left, given_up: None, tells_losses: false }
+        let (failed, listed, outdated) = (HashSet::new(), Vec::new(), 0);
+        Self { prefix, told, failed, listed, outdated, awaited, left, given_up: None, tells_losses: false }
     }
 
     /// Tells a failure that is about no file, such as what a host may have lost, as one of everything that was copied.
@@ -60,13 +64,11 @@ impl Tally {
     pub fn take(&mut self, event: &mut Event) {
         match event {
             Event::ItemDone { item, .. } => {
-                if self.failed.remove(&item.source) {
-                    self.made_good.insert(item.source.clone());
-                }
+                self.done(&item.source);
                 self.end(&item.source, true);
             }
             Event::ItemFailed(failure) => {
-                self.failed.insert(failure.source.clone());
+                self.failed(failure);
                 self.end(&failure.source, false);
             }
             Event::ItemSkipped { source, .. } => self.end(source, true),
@@ -79,12 +81,15 @@ impl Tally {
         }
     }
 
-    /// Takes failures out of a summary whose files were copied in a later version, and tells what the end of the watching has left.
+    /// Leaves of the failures in a summary the last one of each file that was not copied in a later version, and tells what the end of the
+    /// watching has left.
     pub fn correct(&self, summary: &mut Summary) {
-        let before = summary.failures.len();
-        let stands = |source: &Vec<u8>| self.failed.contains(source) || !self.made_good.contains(source);
-        summary.failures.retain(|failure| stands(&failure.source));
-        summary.failed = summary.failed.saturating_sub((before - summary.failures.len()) as u64);
+        // What the user's word leaves undone is no failure.
+        let is_none = |failure: &Failure| summary.cancelled && failure.fault.code == FaultCode::Cancelled;
+        let failures: Vec<_> = self.listed.iter().filter(|failure| !is_none(failure)).cloned().collect();
+        summary.failed = summary.failed.saturating_sub(self.outdated);
+        summary.failures_not_listed = summary.failed.saturating_sub(failures.len() as u64);
+        summary.failures = failures;
         if summary.failed == 0 && !summary.cancelled {
             summary.exit_code = exit::OK;
         }
@@ -94,6 +99,28 @@ impl Tally {
             (Some(_), Some(fault)) if summary.exit_code == exit::OK => summary.exit_code = exit_code_for(fault),
             _ => {}
         }
+    }
+
+    fn done(&mut self, source: &[u8]) {
+        if self.failed.remove(source) {
+            self.outdated += 1;
+            self.listed.retain(|failure| failure.source != source);
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        let source = &failure.source;
+        // What is about no file is no version of anything.
+        let is_again = !self.failed.insert(source.clone()) && source.starts_with(&self.prefix);
+        let before = self.listed.iter().position(|listed| is_again && listed.source == *source);
+        match before {
+            // It may be the user's word, and then says nothing of why the copy before failed.
+            _ if is_again && failure.fault.code == FaultCode::Cancelled => return,
+            Some(at) => self.listed[at] = failure.clone(),
+            None if self.listed.len() < Failures::LISTED => self.listed.push(failure.clone()),
+            None => {}
+        }
+        self.outdated += u64::from(is_again);
     }
 
     fn end(&mut self, source: &[u8], well: bool) {
@@ -116,11 +143,10 @@ mod tests {
     use std::time::Instant;
 
     use tokio::sync::mpsc::unbounded_channel;
+    use whimbrel_engine::Side;
     use whimbrel_engine::events::Outcome;
     use whimbrel_engine::plan::{Item, ItemId, RootId};
     use whimbrel_engine::progress::{Progress, Verification};
-    use whimbrel_engine::summary::{Failure, Failures};
-    use whimbrel_engine::{FaultCode, Side};
 
     use super::*;
 
@@ -207,5 +233,54 @@ mod tests {
         let told: Vec<Told> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
         let ended = [(&b"a"[..], false), (b"b/c", false), (b"a", true), (b"b/c", true)];
         assert_eq!(told, ended.map(|(path, well)| Told::Ended { path: path.to_vec(), well }));
+    }
+
+    #[test]
+    fn what_fails_late_is_told_however_much_was_made_good_before_and_each_file_counts_once() {
+        let (sender, _receiver) = unbounded_channel();
+        let mut tally = Tally::new(b"/from", None, Rc::default(), sender);
+        let mut failures = Failures::default();
+        let mut fail = |tally: &mut Tally, id, source: &str| {
+            let failure = failed(id, source);
+            failures.add(&failure);
+            tally.take(&mut Event::ItemFailed(failure));
+        };
+        let many = Failures::LISTED as u64 + 1;
+        (0..many).for_each(|id| fail(&mut tally, id, &format!("/from/{id}")));
+        (0..many).for_each(|id| tally.take(&mut done(many + id, &format!("/from/{id}"))));
+        let last_id = 3 * many;
+        for (id, source) in [(last_id - 2, "/from/late"), (last_id - 1, "/from/late"), (last_id, "ftp://host:21")] {
+            fail(&mut tally, id, source);
+        }
+        fail(&mut tally, last_id + 1, "ftp://host:21");
+        let now = Instant::now();
+        let mut last = Progress::new(now).snapshot(now);
+        (last.files_done, last.failed) = (many, many + 4);
+        let mut summary = Summary::new(last, &failures, false);
+        tally.correct(&mut summary);
+        let told: Vec<u64> = summary.failures.iter().map(|failure| failure.item.0).collect();
+        assert_eq!(told, [last_id - 1, last_id, last_id + 1], "a host may be lost twice");
+        assert_eq!((summary.failed, summary.failures_not_listed, summary.exit_code), (3, 0, exit::SOME_FAILED));
+    }
+
+    #[test]
+    fn what_the_user_ended_is_no_failure_and_hides_none() {
+        let (sender, _receiver) = unbounded_channel();
+        let mut tally = Tally::new(b"/from", None, Rc::default(), sender);
+        let failure = failed(1, "/from/a");
+        let mut failures = Failures::default();
+        failures.add(&failure);
+        tally.take(&mut Event::ItemFailed(failure));
+        for (id, source) in [(2, "/from/a"), (3, "/from/b")] {
+            let fault = Fault::new(FaultCode::Cancelled, "copy");
+            tally.take(&mut Event::ItemFailed(Failure::new(&item(id, source), fault)));
+        }
+        let now = Instant::now();
+        let mut last = Progress::new(now).snapshot(now);
+        last.failed = 1;
+        let mut summary = Summary::new(last, &failures, true);
+        tally.correct(&mut summary);
+        let told: Vec<u64> = summary.failures.iter().map(|failure| failure.item.0).collect();
+        assert_eq!((told, summary.failed, summary.failures_not_listed), (vec![1], 1, 0));
     }
 }
