@@ -37,6 +37,11 @@ impl Destination {
         self.place.with_path(join(&self.place.path, path))
     }
 
+    /// Its servers, where there are several.
+    pub fn servers(&self) -> Option<String> {
+        self.place.target.as_ref().filter(|target| !target.others.is_empty()).map(Target::to_string)
+    }
+
     /// Makes the destination itself with its parents, unless it is there.
     ///
     /// # Errors

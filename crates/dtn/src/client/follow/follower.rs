@@ -338,9 +338,14 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
             }
             Err(fault) => {
                 tracing::warn!(%fault, "the destination does not answer whether it still has everything");
-                // What stays so is told by the copy of the marker, unless another server takes that.
                 self.asked = !self.destination.may_recover(&fault);
                 self.pause = Instant::now() + ASK_AGAIN;
+                // What stays so is told by the copy of the marker; another server might take that and knows nothing.
+                if let Some(servers) = self.destination.servers().filter(|_| self.asked) {
+                    self.quiet.ended(b"", false);
+                    let servers = Place { target: None, path: servers.into_bytes() };
+                    permit.send(Ok(failed(servers.clone(), servers, fault)));
+                }
             }
         }
     }
