@@ -12,6 +12,12 @@ use std::time::Duration;
 
 use support::dtn::until;
 use support::{Field, Server, WHIMBREL, assert_same, names, whimbrel};
+use tokio::sync::watch;
+use whimbrel_dtn::client::copy::{Report, copy};
+use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place};
+use whimbrel_dtn::client::target::Target;
+use whimbrel_engine::plan::PlanOptions;
+use whimbrel_engine::summary::Summary;
 use whimbrel_testkit::dataset;
 use whimbrel_testkit::peers::url_path;
 use whimbrel_testkit::relay::{Moment, Relay, Way};
@@ -48,6 +54,20 @@ impl Stage {
         let to = format!("ftp://{}{}", self.relay.addr(), url_path(self.copy()));
         command.args(["--json", "cp"]).args(options).arg(self.field.path("from/a")).arg(to);
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// The same within this process, as the managed service does it.
+    fn run_here(&self, cancel: watch::Receiver<bool>) -> Summary {
+        let place = |target, path: PathBuf| Place { target, path: path.into_os_string().into_encoded_bytes() };
+        let server = Target::anonymous(self.relay.addr().ip().to_string(), self.relay.addr().port());
+        let sources = vec![place(None, self.field.path("from/a"))];
+        let jobs = Jobs::Into { sources, destination: place(Some(server), self.copy()) };
+        let options = CopyOptions { chunks: Chunks::Size(MIB), ..CopyOptions::of(PlanOptions::default()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        match runtime.block_on(copy(jobs, options, cancel, |_| ())).unwrap() {
+            Report::Done(summary) => summary,
+            Report::Planned(totals) => panic!("{totals:?}"),
+        }
     }
 }
 
@@ -114,6 +134,26 @@ fn a_run_whose_unfinished_copy_was_taken_over_does_not_trust_what_it_had() {
         assert_same(&stage.field.path("from/a"), &copy);
         assert_eq!(names(copy.parent().unwrap()), ["file", "taken"]);
     }
+}
+
+#[test]
+fn what_a_run_left_is_gone_on_with_by_the_next_one_of_its_process() {
+    let Some(stage) = Stage::new() else { return };
+    let (cancel, cancelled) = watch::channel(false);
+    let (ending, wanted) = (cancel.clone(), cancel.subscribe());
+    stage.way.at(Moment::Bytes(SIZE / 2), move |way| {
+        // What is behind it must not come first.
+        way.trickle(1 << 10, Duration::from_millis(10), SIZE);
+        ending.send_replace(true);
+    });
+    let first = stage.run_here(cancelled);
+    assert!(first.cancelled && first.files == 0);
+    stage.way.heal();
+    cancel.send_replace(false);
+    let next = stage.run_here(wanted);
+    assert_eq!((next.files, next.failed), (1, 0));
+    assert!(next.bytes_resumed > 0, "it began anew");
+    assert_same(&stage.field.path("from/a"), &stage.copy());
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::SystemTime;
 
 use whimbrel_transport::digest::Algorithm;
@@ -27,7 +28,7 @@ pub struct RunId {
 /// What is known of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Its process lives, on this host.
+    /// It is at work in this process, or its process is another one of this host that lives.
     Here,
     /// It was on this host, and is no more.
     Gone,
@@ -36,7 +37,7 @@ pub enum Owner {
 }
 
 impl RunId {
-    /// A run of this process.
+    /// One of this process that nobody has had. It is not at work: that is a [`Run`].
     pub fn fresh() -> Self {
         let process = std::process::id();
         let drawn = RandomState::new().hash_one((SystemTime::now(), process));
@@ -46,14 +47,9 @@ impl RunId {
         Self { nonce: drawn as u32, place, process, began: began.unwrap_or((drawn >> 32) as u32) }
     }
 
-    /// The same run with a name of its own for one of its files: a list may name a destination twice.
-    pub fn of_file(self, number: u64) -> Self {
-        Self { nonce: self.nonce.wrapping_add(number as u32), ..self }
-    }
-
-    /// Whether both are of one process.
-    pub fn is_of_process_of(self, other: Self) -> bool {
-        (self.place, self.process, self.began) == (other.place, other.process, other.began)
+    /// Whether both are names of one run of this process that is at work.
+    pub fn is_of_run_of(self, other: Self) -> bool {
+        is_at_work(|names| names.has(self) && names.has(other))
     }
 
     /// Reads its digits.
@@ -64,11 +60,15 @@ impl RunId {
         Some(Self { nonce: part(0)?, place: part(1)?, process: part(2)?, began: part(3)? })
     }
 
-    /// Whether its process is one of this host, and lives.
+    /// Whether it is at work, as far as that is known.
     pub fn owner(self) -> Owner {
+        if is_at_work(|names| names.has(self)) {
+            return Owner::Here;
+        }
         match place() {
             Some(place) if place == self.place && place != 0 => match began(self.process) {
-                Some(began) if began == self.began => Owner::Here,
+                // Of this process, those at work are known.
+                Some(began) if began == self.began && self.process != std::process::id() => Owner::Here,
                 _ => Owner::Gone,
             },
             _ => Owner::Elsewhere,
@@ -80,6 +80,62 @@ impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}{:08x}{:08x}{:08x}", self.nonce, self.place, self.process, self.began)
     }
+}
+
+/// A run of this process, at work as long as this lives: until then nobody takes over what it has not finished.
+///
+/// A process may have many, one after the other and at once, as the managed service has: that it lives tells nothing.
+#[derive(Debug)]
+pub struct Run(Arc<Names>);
+
+impl Run {
+    /// Begins.
+    pub fn begin() -> Self {
+        let names = Arc::new(Names { first: RunId::fresh(), files: AtomicU32::new(0) });
+        let mut known = runs();
+        known.retain(|run| run.strong_count() > 0);
+        known.push(Arc::downgrade(&names));
+        Self(names)
+    }
+
+    /// Its name.
+    pub fn id(&self) -> RunId {
+        self.0.first
+    }
+
+    /// The same with a name of its own for one of its files: a list may name a destination twice.
+    pub fn of_file(&self, number: u64) -> RunId {
+        // Of more files than that, names come again: all of them are this run's.
+        let highest = u32::try_from(number).unwrap_or(u32::MAX);
+        self.0.files.fetch_max(highest, Ordering::Release);
+        RunId { nonce: self.0.first.nonce.wrapping_add(number as u32), ..self.0.first }
+    }
+}
+
+/// What a run is called, and its files, counted from there.
+#[derive(Debug)]
+struct Names {
+    first: RunId,
+    /// The highest number that a file has.
+    files: AtomicU32,
+}
+
+impl Names {
+    fn has(&self, name: RunId) -> bool {
+        let number = name.nonce.wrapping_sub(self.first.nonce);
+        RunId { nonce: self.first.nonce, ..name } == self.first && number <= self.files.load(Ordering::Acquire)
+    }
+}
+
+/// The runs of this process; those that nobody holds any more have ended.
+fn runs() -> MutexGuard<'static, Vec<Weak<Names>>> {
+    static RUNS: Mutex<Vec<Weak<Names>>> = Mutex::new(Vec::new());
+    RUNS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a run of this process is at work that is as asked.
+fn is_at_work(asked: impl Fn(&Names) -> bool) -> bool {
+    runs().iter().filter_map(Weak::upgrade).any(|names| asked(&names))
 }
 
 /// Whether names written by [`RunId`] and its like may have these digits.
@@ -121,11 +177,9 @@ mod tests {
 
     #[test]
     fn runs_are_told_apart_and_their_names_read_back() {
-        let (one, other) = (RunId::fresh(), RunId::fresh());
+        let (run, one, other) = (Run::begin(), RunId::fresh(), RunId::fresh());
         assert_ne!(one, other);
-        assert_ne!(one.of_file(1), one.of_file(2));
-        assert!(one.of_file(1).is_of_process_of(other));
-        assert!(!one.is_of_process_of(RunId { process: one.process + 1, ..other }));
+        assert_ne!(run.of_file(1), run.of_file(2));
         assert_eq!(one.to_string().len(), RUN_DIGITS);
         assert_eq!(RunId::parse(one.to_string().as_bytes()), Some(one));
         assert_eq!(RunId::parse(&one.to_string().as_bytes()[1..]), None);
@@ -134,9 +188,22 @@ mod tests {
     }
 
     #[test]
-    fn a_run_lives_with_its_process_and_nothing_is_known_of_other_hosts() {
+    fn a_run_of_this_process_is_at_work_until_it_is_dropped_whatever_others_there_are() {
+        let (run, other) = (Run::begin(), Run::begin());
+        let names = [run.id(), run.of_file(0), run.of_file(7), run.of_file(3)];
+        assert!(names.iter().all(|name| name.owner() == Owner::Here && name.is_of_run_of(run.id())));
+        assert!(names.iter().all(|name| !name.is_of_run_of(other.id())));
+        let unused = RunId { nonce: run.id().nonce.wrapping_add(8), ..run.id() };
+        assert_eq!(unused.owner(), Owner::Gone);
+        drop(run);
+        assert!(names.iter().all(|name| name.owner() == Owner::Gone && !name.is_of_run_of(names[0])));
+        assert_eq!(other.of_file(7).owner(), Owner::Here);
+    }
+
+    #[test]
+    fn other_runs_live_with_their_process_and_nothing_is_known_of_other_hosts() {
         let run = RunId::fresh();
-        assert_eq!(run.owner(), Owner::Here);
+        assert_eq!(run.owner(), Owner::Gone, "it is none of those at work");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let of = RunId { process: child.id(), began: began(child.id()).unwrap(), ..run };
         assert_eq!(of.owner(), Owner::Here);

@@ -27,7 +27,7 @@ use super::options::CopyOptions;
 use super::pair::{DataWish, Pair, Role};
 use super::relays::Relays;
 use super::rules::Decision;
-use super::run::RunId;
+use super::run::Run;
 use super::sidecar::{Dialling, News, Sidecars};
 use super::tally::Tallying;
 use super::target::Target;
@@ -85,8 +85,8 @@ pub struct Shared {
     unsummed: RefCell<HashSet<Route>>,
     /// What the user is to be told next.
     news: News,
-    /// What this run's unfinished files are called after.
-    pub run: RunId,
+    /// What this run's unfinished files are called after; nobody takes them over as long as this is held.
+    pub run: Run,
     /// Temporary names of whole files that have not their own.
     wholes: RefCell<HashMap<ItemId, (Target, Vec<u8>)>>,
     /// Whole files whose temporary names may be gone: they were to be renamed, or were removed.
@@ -139,7 +139,7 @@ impl Shared {
             new_directories: RefCell::default(),
             unsummed: RefCell::default(),
             news: News::default(),
-            run: RunId::fresh(),
+            run: Run::begin(),
             wholes: RefCell::default(),
             renamed: RefCell::default(),
             begun: RefCell::default(),

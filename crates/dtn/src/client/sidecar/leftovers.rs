@@ -14,7 +14,7 @@ use whimbrel_proto::op::Op;
 
 use super::Wanted;
 use super::keeper::Keeper;
-use crate::client::run::Owner;
+use crate::client::run::{Owner, RunId};
 use crate::client::target::Target;
 use crate::client::temporary::{self, Name, Part};
 
@@ -64,6 +64,12 @@ impl Left {
         bytes.name.part == Part::Bytes && self.name.stem == bytes.name.stem && same(&self.name) == same(&bytes.name)
     }
 
+    /// Whether another run than this one has left it of the file in chunks that its names begin with.
+    fn is_of_another(&self, stem: &[u8], run: RunId) -> bool {
+        // A list may name a destination twice.
+        self.name.stem == stem && self.name.version.is_some() && !self.name.run.is_of_run_of(run)
+    }
+
     /// What removes it alone.
     fn removal(&self) -> Op {
         match self.name.part {
@@ -97,9 +103,7 @@ impl Keeper {
     pub(super) async fn take_over(&mut self, target: &Target, wanted: &Wanted) -> bool {
         let (directory, stem) = temporary::split(&wanted.destination);
         let mut left = self.survey(target, directory).await;
-        // A list may name a destination twice.
-        let is_of_another = |name: &Name| !name.run.is_of_process_of(wanted.run);
-        left.retain(|left| left.name.stem == stem && left.name.version.is_some() && is_of_another(&left.name));
+        left.retain(|left| left.is_of_another(&stem, wanted.run));
         left.sort_by_key(|left| std::cmp::Reverse(left.size));
         let (bytes, beside): (Vec<_>, Vec<_>) = left.into_iter().partition(|left| left.name.part == Part::Bytes);
         for lonely in beside.iter().filter(|beside| !bytes.iter().any(|bytes| beside.is_beside(bytes))) {
@@ -208,7 +212,7 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::run::RunId;
+    use crate::client::run::Run;
 
     fn left(unique: Option<&str>, age: Duration) -> Left {
         let name = Name { stem: b".f".to_vec(), run: RunId::fresh(), version: None, part: Part::Bytes };
@@ -238,6 +242,22 @@ mod tests {
             (fate(&young, Owner::Elsewhere, false), fate(&old, Owner::Elsewhere, false)),
             (Fate::Left, Fate::Free)
         );
+    }
+
+    #[test]
+    fn what_an_ended_run_of_this_process_left_is_free_and_each_at_work_keeps_its_own() {
+        let [run, other, ended] = [(); 3].map(|()| Run::begin());
+        let of = |run: &Run| {
+            let name = temporary::of_chunks(b"f", run.of_file(2), b"0123456789abcdef");
+            Left::of(b"/d", Object::file(name, 5)).unwrap()
+        };
+        let [own, theirs, free] = [of(&run), of(&other), of(&ended)];
+        drop(ended);
+        let fate = |left: &Left| left.fate(left.name.run.owner(), true, SystemTime::now());
+        let is_of_another = |left: &Left| left.is_of_another(b".f", run.id());
+        assert!(!is_of_another(&own) && is_of_another(&theirs) && is_of_another(&free));
+        assert_eq!((fate(&theirs), fate(&free)), (Fate::Left, Fate::Free));
+        assert!(!free.is_of_another(b".g", run.id()));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Worker {
         }
         *examination = Examination::Seeking;
         let (destination, version) = (item.destination.clone(), temporary::version(item));
-        let wanted = Wanted { name: name.clone(), destination, version, run: self.shared.run };
+        let wanted = Wanted { name: name.clone(), destination, version, run: self.shared.run.id() };
         let found = self.shared.sidecars.seek(&dialling, item.id, target, wanted);
         let (claim, attempt) = (self.claim.clone(), flight.job.attempt);
         tokio::task::spawn_local(async move {
