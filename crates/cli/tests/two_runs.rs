@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use support::dtn::until;
 use support::{Field, Server, WHIMBREL, assert_same, names, whimbrel};
@@ -154,6 +154,20 @@ fn what_a_run_left_is_gone_on_with_by_the_next_one_of_its_process() {
     assert_eq!((next.files, next.failed), (1, 0));
     assert!(next.bytes_resumed > 0, "it began anew");
     assert_same(&stage.field.path("from/a"), &stage.copy());
+}
+
+#[test]
+fn of_a_file_in_chunks_that_changes_while_it_is_copied_nothing_is_left() {
+    let Some(stage) = Stage::new() else { return };
+    let source = stage.field.path("from/a");
+    stage.way.at(Moment::Bytes(SIZE / 2), move |_| {
+        let later = SystemTime::now() + Duration::from_secs(5);
+        fs::File::options().append(true).open(&source).unwrap().set_modified(later).unwrap();
+    });
+    let run = stage.start(&["--chunk", "1M", "--attempts", "2"]).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(!run.status.success() && said.contains("\"SourceChanged\""), "{said}");
+    until("nothing is left", || names(&stage.field.path("to")).is_empty());
 }
 
 #[test]

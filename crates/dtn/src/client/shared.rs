@@ -252,7 +252,11 @@ impl Shared {
     /// Forgets a file that is complete or has failed; `changed`: its source has become another one.
     pub fn file_ended(&self, item: ItemId, changed: bool) {
         self.open_files.borrow_mut().remove(&item);
-        self.sidecars.end(item, changed);
+        if changed {
+            self.sidecars.give_up(item);
+        } else {
+            self.sidecars.end(item, false);
+        }
         self.whole_ended(item);
     }
 

@@ -104,6 +104,7 @@ enum Request {
     Begin { item: ItemId, place: Place, proven: Vec<Leaf>, exists: bool },
     Proven { item: ItemId, leaves: Vec<Leaf> },
     End { item: ItemId, remove: bool },
+    GiveUp { item: ItemId },
     Discard { target: Target, name: Vec<u8> },
     Tidy { target: Target, directory: Vec<u8> },
 }
@@ -159,6 +160,11 @@ impl Sidecars {
     /// A file has its name (`remove`), or has failed: then the sidecar stays for the next run.
     pub fn end(&self, item: ItemId, remove: bool) {
         self.tell(Request::End { item, remove });
+    }
+
+    /// The source of a file has become another one: nobody goes on with what was stored, which is removed.
+    pub fn give_up(&self, item: ItemId) {
+        self.tell(Request::GiveUp { item });
     }
 
     /// Removes what is left of a file that moved as a whole.

@@ -44,6 +44,8 @@ pub struct Keeper {
     /// Unfinished copies of which others are told that this run is at work.
     at_work: HashMap<ItemId, (Target, Vec<u8>)>,
     beaten: Instant,
+    /// Those that nobody goes on with, though some session may still store a part of one.
+    given_up: Vec<(Target, Vec<u8>)>,
     /// Names of this run that were used before.
     pub(super) used: HashSet<(Target, Vec<u8>)>,
     /// What lay in directories when it was looked for.
@@ -61,6 +63,7 @@ impl Keeper {
             files: HashMap::new(),
             at_work: HashMap::new(),
             beaten: Instant::now(),
+            given_up: Vec::new(),
             used: HashSet::new(),
             surveys: HashMap::new(),
             untidy: VecDeque::new(),
@@ -85,6 +88,9 @@ impl Keeper {
             }
         }
         self.write_all().await;
+        for (target, name) in std::mem::take(&mut self.given_up) {
+            self.remove(&target, Op::Delete(name)).await;
+        }
         let tidied = async {
             while !self.untidy.is_empty() {
                 self.tidy_one().await;
@@ -145,6 +151,7 @@ impl Keeper {
                 }
             }
             Request::End { item, remove } => self.end(item, remove).await,
+            Request::GiveUp { item } => self.give_up(item).await,
             Request::Discard { target, name } => self.remove(&target, Op::Delete(name)).await,
             Request::Tidy { target, directory } => self.untidy.push_back((target, directory)),
         }
@@ -170,6 +177,14 @@ impl Keeper {
         if let Some((target, name)) = self.at_work.remove(&item) {
             self.remove(&target, Op::RemoveDirectory(live(&name))).await;
         }
+    }
+
+    /// Removes all there is of a file, under names that only this run has.
+    async fn give_up(&mut self, item: ItemId) {
+        let Some((target, name)) = self.at_work.remove(&item) else { return self.end(item, true).await };
+        self.files.remove(&item);
+        self.throw_away(&target, &name).await;
+        self.given_up.push((target, name));
     }
 
     /// What has the name of an unfinished copy.
@@ -235,16 +250,77 @@ fn slow(every: Duration) -> Interval {
 mod tests {
     use std::rc::Rc;
 
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc::unbounded_channel;
     use whimbrel_engine::journal::Header;
 
     use super::*;
     use crate::client::target::SessionOptions;
 
+    fn keeper() -> Keeper {
+        let session = SessionOptions::default();
+        Keeper::new(Dialling { dtns: Rc::default(), hosts: Rc::default(), session, news: News::default() })
+    }
+
+    /// A server that takes one connection and does whatever it is told; the lines by which it is told to remove something.
+    async fn obedient() -> (Target, UnboundedReceiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::anonymous("127.0.0.1", listener.local_addr().unwrap().port());
+        let (told, removals) = unbounded_channel();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (reading, mut writing) = stream.into_split();
+            writing.write_all(b"220 Ready\r\n").await.unwrap();
+            let mut lines = BufReader::new(reading).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let reply = match line.split(' ').next().unwrap() {
+                    "USER" => "331 Password, please.\r\n",
+                    "PASS" => "230 Welcome.\r\n",
+                    "FEAT" => "211-Extensions\r\n SIZE\r\n211 End\r\n",
+                    "TYPE" => "200 Type set.\r\n",
+                    "MKD" => "257 \"/d\" Made.\r\n",
+                    "DELE" | "RMD" => "250 Gone.\r\n",
+                    _ => "500 What?\r\n",
+                };
+                if reply.starts_with("250") {
+                    told.send(line).unwrap();
+                }
+                if writing.write_all(reply.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        (target, removals)
+    }
+
+    /// What has come by now.
+    fn so_far(removals: &mut UnboundedReceiver<String>) -> Vec<String> {
+        std::iter::from_fn(|| removals.try_recv().ok()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_stored_of_a_source_that_changed_is_removed_at_once_and_once_more_in_the_end() {
+        let (target, mut removals) = obedient().await;
+        let mut keeper = keeper();
+        let (changed, failed) = (ItemId(1), ItemId(2));
+        for (item, name) in [(changed, "/d/.f"), (failed, "/d/.g")] {
+            keeper.take(Request::Opened { item, target: target.clone(), name: name.into() }).await;
+        }
+        keeper.take(Request::GiveUp { item: changed }).await;
+        assert_eq!(so_far(&mut removals), ["DELE /d/.f", "DELE /d/.f-kept", "RMD /d/.f-live"]);
+        keeper.take(Request::End { item: failed, remove: false }).await;
+        assert_eq!(so_far(&mut removals), ["RMD /d/.g-live"], "the next run goes on with it");
+        // Meanwhile some session may have stored a part of it.
+        let (asking, requests) = unbounded_channel();
+        drop(asking);
+        keeper.run(requests).await;
+        assert_eq!(so_far(&mut removals), ["DELE /d/.f"]);
+    }
+
     #[tokio::test]
     async fn what_was_written_between_two_beginnings_is_not_forgotten() {
-        let session = SessionOptions::default();
-        let mut keeper =
-            Keeper::new(Dialling { dtns: Rc::default(), hosts: Rc::default(), session, news: News::default() });
+        let mut keeper = keeper();
         let item = ItemId(1);
         let header = Header { size: 5, modified: None, leaf: 4096, algorithm: "MD5".into() };
         let place = Place { target: Target::anonymous("localhost", 1), name: b"/d/.f".to_vec(), header };

@@ -121,7 +121,7 @@ impl Keeper {
             };
             match fate {
                 Fate::Free if fits => taken = self.rename(target, &left, &wanted.name).await,
-                Fate::Free => self.throw_away(target, &left).await,
+                Fate::Free => self.throw_away(target, &left.path).await,
                 Fate::Left | Fate::Asked => others += 1,
             }
         }
@@ -178,10 +178,11 @@ impl Keeper {
         true
     }
 
-    async fn throw_away(&mut self, target: &Target, left: &Left) {
-        self.remove(target, Op::Delete(left.path.clone())).await;
-        self.remove(target, Op::Delete(temporary::kept(&left.path))).await;
-        self.remove(target, Op::RemoveDirectory(temporary::live(&left.path))).await;
+    /// Removes an unfinished copy and what lies beside it.
+    pub(super) async fn throw_away(&mut self, target: &Target, name: &[u8]) {
+        self.remove(target, Op::Delete(name.to_vec())).await;
+        self.remove(target, Op::Delete(temporary::kept(name))).await;
+        self.remove(target, Op::RemoveDirectory(temporary::live(name))).await;
     }
 
     /// Whether the run of an unfinished copy gives no sign of life, and nothing of the copy changes.
