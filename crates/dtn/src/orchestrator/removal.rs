@@ -109,6 +109,22 @@ struct Doing {
     looked: bool,
 }
 
+impl Doing {
+    /// Removes what is no directory, whatever it is by now.
+    fn of(item: &Item, subject: Subject) -> Self {
+        Self {
+            subject,
+            parent: item.parent,
+            directory: None,
+            as_link: false,
+            path: item.source.clone(),
+            again: false,
+            look: None,
+            looked: false,
+        }
+    }
+}
+
 struct Execution<'a> {
     removal: &'a Removal<'a>,
     dtns: Dtns,
@@ -241,16 +257,8 @@ impl Execution<'_> {
             return;
         }
         self.tell_found(&subject);
-        self.queue.push_back(Doing {
-            subject,
-            parent: item.parent,
-            directory: None,
-            as_link: false,
-            path: item.source.clone(),
-            again: false,
-            look: Some(look).filter(|_| self.removal.aim == Aim::Moved),
-            looked: false,
-        });
+        let look = Some(look).filter(|_| self.removal.aim == Aim::Moved);
+        self.queue.push_back(Doing { look, ..Doing::of(item, subject) });
     }
 
     /// What is called a directory comes ahead of what is in it.
@@ -262,16 +270,7 @@ impl Execution<'_> {
         if (self.removal.is_finished)(&subject) || self.removal.reach.is_root(&item.source) {
             return;
         }
-        self.queue.push_back(Doing {
-            subject,
-            parent: item.parent,
-            directory: Some(id),
-            as_link: true,
-            path: item.source.clone(),
-            again: false,
-            look: None,
-            looked: false,
-        });
+        self.queue.push_back(Doing { directory: Some(id), as_link: true, ..Doing::of(item, subject) });
     }
 
     fn directory(&mut self, item: &Item, id: DirectoryId) {
@@ -283,16 +282,7 @@ impl Execution<'_> {
         if let Some(fault) = failed {
             return self.fail(subject, item.parent, fault);
         }
-        self.queue.push_back(Doing {
-            subject,
-            parent: item.parent,
-            directory: Some(id),
-            as_link: false,
-            path: item.source.clone(),
-            again: false,
-            look: None,
-            looked: false,
-        });
+        self.queue.push_back(Doing { directory: Some(id), ..Doing::of(item, subject) });
     }
 
     /// What cannot be looked at, or must not be removed.
