@@ -372,8 +372,8 @@ async fn under_way(scan: &mut Option<Scan>) -> Scanned {
 #[cfg(test)]
 mod tests {
     use std::os::unix::ffi::OsStrExt as _;
-    use std::path::Path;
 
+    use tempfile::TempDir;
     use tokio::sync::mpsc::channel;
     use whimbrel_engine::follow::Names;
     use whimbrel_engine::plan::PlanOptions;
@@ -382,9 +382,11 @@ mod tests {
     use super::*;
     use crate::client::options::CopyOptions;
 
-    async fn follower(from: &Path, stub: &Stub) -> Follower<impl FnMut(&[u8]) -> bool> {
+    /// Has a file for a new directory of a destination that is away.
+    async fn waiting() -> (TempDir, Stub, Follower<impl FnMut(&[u8]) -> bool>) {
+        let (from, stub) = (tempfile::tempdir().unwrap(), Stub::start().await);
         let follow = FollowOptions {
-            source: Place { target: None, path: from.as_os_str().as_bytes().to_vec() },
+            source: Place { target: None, path: from.path().as_os_str().as_bytes().to_vec() },
             destination: Place { target: Some(stub.target.clone()), path: b"/to".to_vec() },
             until: None,
             scan_interval: None,
@@ -394,17 +396,18 @@ mod tests {
         let options = CopyOptions::of(PlanOptions::default());
         let source = Source::open(&follow.source, Names::default(), &options).await.unwrap();
         let destination = Destination::new(follow.destination.clone(), options.session, options.local, None);
-        Follower::new(&follow, Duration::from_secs(3600), false, source, destination, |_: &[u8]| true)
+        let hour = Duration::from_secs(3600);
+        let mut follower = Follower::new(&follow, hour, false, source, destination, |_: &[u8]| true);
+        let version = Version { size: Some(1), modified: None };
+        follower.quiet.closed(Instant::now(), b"d/f", version, false);
+        stub.set_busy(true);
+        (from, stub, follower)
     }
 
     #[tokio::test]
     async fn a_file_in_a_new_directory_waits_for_a_destination_that_is_away_also_after_a_stop() {
-        let (from, stub) = (tempfile::tempdir().unwrap(), Stub::start().await);
-        let mut follower = follower(from.path(), &stub).await;
+        let (_from, stub, mut follower) = waiting().await;
         let (files, mut handed) = channel(1);
-        let version = Version { size: Some(1), modified: None };
-        follower.quiet.closed(Instant::now(), b"d/f", version, false);
-        stub.set_busy(true);
         follower.hand_over(files.reserve().await.unwrap()).await;
         assert!(handed.try_recv().is_err() && !follower.may_hand_over());
         follower.stopping = true;
@@ -418,12 +421,8 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_waits_for_a_destination_when_nothing_can_be_copied_any_more() {
-        let (from, stub) = (tempfile::tempdir().unwrap(), Stub::start().await);
-        let mut follower = follower(from.path(), &stub).await;
+        let (_from, _stub, mut follower) = waiting().await;
         let (files, mut handed) = channel(1);
-        let version = Version { size: Some(1), modified: None };
-        follower.quiet.closed(Instant::now(), b"d/f", version, false);
-        stub.set_busy(true);
         follower.given_up = true;
         follower.hand_over(files.reserve().await.unwrap()).await;
         assert!(handed.try_recv().is_ok());
