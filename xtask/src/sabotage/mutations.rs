@@ -174,10 +174,12 @@ pub const MUTATIONS: &[Mutation] = &[
         // The first of them alone is made up for by the second, which is meant for pages that others dirty meanwhile.
         find: "        self.sync_range(range.clone())?;\n        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);\n        }\n        \
                if self.in_memory() {\n            return Ok(ReadsFrom::OnlyMemory);\n        }\n        \
+               if self.file_system().is_some_and(magic::caches_itself) {\n            return Ok(ReadsFrom::Memory);\n        }\n        \
                for _ in 0..DROP_ATTEMPTS {\n            if range.is_empty() || self.forget(&range)? {\n                \
                return Ok(ReadsFrom::Storage);\n            }\n            \
                // Somebody writes the neighbourhood: what is dirty stays until it is stored.\n            self.sync_range(range.clone())?;\n",
         replace: "        if self.in_memory() {\n            return Ok(ReadsFrom::OnlyMemory);\n        }\n        \
+                  if self.file_system().is_some_and(magic::caches_itself) {\n            return Ok(ReadsFrom::Memory);\n        }\n        \
                   for _ in 0..DROP_ATTEMPTS {\n            if range.is_empty() || self.forget(&range)? {\n                \
                   return Ok(ReadsFrom::Storage);\n            }\n",
         suite: STEPS,

@@ -135,9 +135,6 @@ impl Writer {
 
     /// Asks the kernel to forget the pages of a range; whether it did.
     fn forget(&self, range: &Range<u64>) -> Result<bool, Fault> {
-        if self.file_system().is_some_and(magic::caches_itself) {
-            return Ok(false);
-        }
         // A page is forgotten only with all others of its folio.
         let start = range.start / FOLIO * FOLIO;
         // Beyond the largest file: to its end.
@@ -305,6 +302,9 @@ impl WriteAt for Writer {
         }
         if self.in_memory() {
             return Ok(ReadsFrom::OnlyMemory);
+        }
+        if self.file_system().is_some_and(magic::caches_itself) {
+            return Ok(ReadsFrom::Memory);
         }
         for _ in 0..DROP_ATTEMPTS {
             if range.is_empty() || self.forget(&range)? {
