@@ -8,6 +8,16 @@ pub fn allowed() -> Vec<String> {
     names("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 }
 
+/// The same with the one first that connections have where nobody chooses: `own`, or else the kernel's default.
+pub fn own_first(own: Option<&str>) -> Vec<String> {
+    let mut names = allowed();
+    let own = own.map(str::to_owned).or_else(default);
+    if let Some(at) = own.and_then(|own| names.iter().position(|name| *name == own)) {
+        names[..=at].rotate_right(1);
+    }
+    names
+}
+
 /// All names that the kernel has now, whoever may choose them; none where it does not say.
 pub fn available() -> Vec<String> {
     names("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -31,5 +41,19 @@ mod tests {
     fn the_default_is_one_that_anybody_may_choose() {
         let default = default().expect("Linux has one");
         assert!(allowed().contains(&default), "{default} of {:?}", allowed());
+    }
+
+    #[test]
+    fn what_connections_have_by_themselves_comes_first_and_nothing_is_lost() {
+        let last = allowed().pop().expect("Linux has one");
+        for (own, first) in [(None, default()), (Some(last.as_str()), Some(last.clone()))] {
+            let mut names = own_first(own);
+            assert_eq!(names.first(), first.as_ref());
+            let mut all = allowed();
+            names.sort();
+            all.sort();
+            assert_eq!(names, all);
+        }
+        assert_eq!(own_first(Some("unheard-of")), allowed());
     }
 }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use self::starved::{STARVED, Starved};
 use crate::transfer::{Chunking, TransferOptions};
 use crate::tune::{self, Choice, Fixed, Setting, TuneInput, Tuning};
 use crate::units::ByteCount;
@@ -18,6 +19,7 @@ mod parts;
 mod simulation;
 mod sizes;
 mod spending;
+mod starved;
 mod steering;
 
 pub use control::{Controller, Limits};
@@ -46,12 +48,6 @@ const FAR_THRESHOLD: u64 = 2 * LEAF;
 const FAR_TRIPS: f64 = 10.0;
 /// The same where an end has several nodes: whole, a file has the speed of one of them, perhaps the slowest.
 const SPREAD: u64 = 8 << 20;
-/// Bytes per second that a source sends with a whole processor, and that a destination stores and reads back, about, as measured;
-/// rather less.
-const SENT_BY_ONE: f64 = 3e9;
-const STORED_BY_ONE: f64 = 1.2e9;
-/// How long an end that has less moves one piece, seconds: parts cost it, and what a failure loses is at most this.
-const STARVED_SECONDS: f64 = 30.0;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s; and between near peers, to compare processors with.
 const ASSUMED_RATE: f64 = 125e6;
 const ASSUMED_NEAR_RATE: f64 = 500e6;
@@ -117,7 +113,11 @@ pub struct Facts {
     pub verify: bool,
     /// Whether that takes commands of their own behind each part: an end is of another kind and proves nothing while it moves.
     pub checks_follow: bool,
-    /// What the user fixed.
+    /// Congestion controls that the source lets us choose, its own first; empty where it does not say.
+    pub congestions: Vec<String>,
+    /// The one that the user fixed.
+    pub congestion: Option<String>,
+    /// What the user fixed of the rest.
     pub fixed: Fixed,
     /// Bytes of a chunk as the user fixed them; `Fixed(None)` forbids chunks.
     pub chunk: Setting<Option<u64>>,
@@ -132,6 +132,8 @@ pub struct Plan {
     pub tuning: Tuning,
     /// Whether and how large files are moved in parts.
     pub chunking: Choice<Option<Chunking>>,
+    /// Congestion control that senders begin with; `None`: their own.
+    pub congestion: Choice<Option<String>>,
 }
 
 impl Plan {
@@ -171,27 +173,6 @@ impl Facts {
     fn processors(&self) -> Option<u32> {
         let all = [self.source.processors(), self.destination.processors()];
         all.into_iter().flatten().min_by(f64::total_cmp).map(|least| (least as u32).max(1))
-    }
-
-    /// Bytes per second that the processors of an end move, if the path moves more.
-    fn starved_rate(&self) -> Option<f64> {
-        self.starved().map(|(_, rate)| rate)
-    }
-
-    /// That end, and what its processors move.
-    fn starved(&self) -> Option<(Starved, f64)> {
-        let is_assumed = self.rate.is_none() && self.max_rate.is_none();
-        let path = if is_assumed && self.is_near() { ASSUMED_NEAR_RATE } else { self.rate() };
-        let source = self.source.processors().map(|share| (Starved::Source, share * SENT_BY_ONE));
-        let destination = self.destination.processors().map(|share| (Starved::Destination, share * STORED_BY_ONE));
-        let ends = [source, destination].into_iter().flatten();
-        ends.min_by(|one, other| one.1.total_cmp(&other.1)).filter(|(_, least)| *least < path)
-    }
-
-    /// Bytes that each node of a starved end moves in one piece: what takes longer is worth a proof before its end.
-    fn starved_piece(&self) -> Option<u64> {
-        let each = self.starved_rate()? / f64::from(self.pairs());
-        Some(((each * STARVED_SECONDS) as u64).max(LEAF))
     }
 
     fn rate(&self) -> f64 {
@@ -255,43 +236,43 @@ impl Facts {
     }
 }
 
-/// An end whose processors are slower than the path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Starved {
-    Source,
-    Destination,
-}
-
-/// Sessions for each node of such an end that moves many files: one works while others wait for replies. A destination makes a
-/// reply for each file, and makes those of several sessions together.
-const OF_MANY_FROM: u32 = 2;
-const OF_MANY_TO: u32 = 3;
-
-/// Why there are few sessions and no parts: each costs a processor that has no time to spare.
-const STARVED: &str = "the processors of an end are slower than the path, and more at a time only costs them more";
-
 /// Makes the plan.
 pub fn plan(facts: &Facts) -> Plan {
     let mut tuning = tune::choose(&facts.tune_input());
     tuning.parallelism = channels(facts, tuning.parallelism);
     tuning.concurrency = sessions(facts, tuning.parallelism.value, tuning.concurrency);
     let chunking = chunking(facts, tuning.concurrency.value, facts.imposed.as_ref());
-    Plan { tuning, chunking }
+    Plan { tuning, chunking, congestion: congestion(facts) }
 }
 
 fn choice<T>(value: T, reason: impl Into<String>) -> Choice<T> {
     Choice { value, reason: reason.into() }
 }
 
-/// More channels where loss or windows keep each of them below its share of the path.
+/// More channels where loss or windows keep each of them below its share of the path, or where a source is starved.
 fn channels(facts: &Facts, first: Choice<u32>) -> Choice<u32> {
-    let needed = facts.channels_needed().min(8).min(facts.max_parallelism.unwrap_or(u32::MAX)).max(1);
+    let most = facts.max_parallelism.unwrap_or(u32::MAX).max(1);
     let tiny = facts.sizes.files() > 0 && facts.sizes.mean() < LEAF / 2;
-    if facts.fixed.parallelism != Setting::Auto || needed <= first.value || tiny {
+    if facts.fixed.parallelism != Setting::Auto || tiny {
         return first;
     }
+    let needed = facts.channels_needed().min(8);
     let one = ByteCount(facts.channel_rate() as u64);
-    choice(needed, format!("loss and windows keep one channel at {one}/s"))
+    let by_path = choice(needed, format!("loss and windows keep one channel at {one}/s"));
+    let reasons = [by_path].into_iter().chain(starved::channels(facts));
+    reasons.fold(first, |best, other| {
+        let value = other.value.min(most);
+        if value > best.value { Choice { value, ..other } } else { best }
+    })
+}
+
+/// The sender's own, until something speaks against it.
+fn congestion(facts: &Facts) -> Choice<Option<String>> {
+    match &facts.congestion {
+        Some(name) => choice(Some(name.clone()), "set by the user"),
+        None => starved::congestion(facts)
+            .unwrap_or_else(|| choice(None, "the sender's own, until loss is what limits and another is faster")),
+    }
 }
 
 fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
@@ -326,12 +307,7 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
         at_most(u64::from(processors.saturating_mul(4)), "four for each processor: more only wait for each other");
     }
     if let Some((end, _)) = facts.starved() {
-        let each = match end {
-            _ if !facts.more_to_come => 1,
-            Starved::Source => OF_MANY_FROM,
-            Starved::Destination => OF_MANY_TO,
-        };
-        at_most(u64::from(facts.pairs() * each), STARVED);
+        at_most(u64::from(facts.pairs() * end.sessions(facts.more_to_come)), STARVED);
     }
     if !facts.more_to_come && facts.sizes.files() > 0 {
         at_most(facts.pieces(), "one for each file or part");
@@ -412,10 +388,10 @@ fn whole(facts: &Facts, sessions: u32) -> Option<String> {
 mod tests {
     use super::*;
 
-    const MIB: u64 = 1 << 20;
-    const GIB: u64 = 1 << 30;
+    pub(super) const MIB: u64 = 1 << 20;
+    pub(super) const GIB: u64 = 1 << 30;
 
-    fn facts(files: &[u64], rtt_ms: u64) -> Facts {
+    pub(super) fn facts(files: &[u64], rtt_ms: u64) -> Facts {
         let rtt = Some(Duration::from_millis(rtt_ms));
         Facts {
             sizes: files.iter().copied().collect(),
@@ -428,7 +404,7 @@ mod tests {
         }
     }
 
-    fn chunk(plan: &Plan) -> Option<u64> {
+    pub(super) fn chunk(plan: &Plan) -> Option<u64> {
         plan.chunking.value.map(|chunking| chunking.chunk)
     }
 
@@ -498,40 +474,6 @@ mod tests {
         assert_eq!(plan(&lossy).tuning.concurrency.value, 18);
         lossy.source.processors = Some(2.0);
         assert_eq!(plan(&lossy).tuning.concurrency.value, 8, "processors bound it");
-    }
-
-    #[test]
-    fn an_end_with_a_small_part_of_a_processor_is_asked_for_one_thing_at_a_time() {
-        let mut starved = facts(&[GIB], 10);
-        starved.source.processors = Some(0.02);
-        let one = plan(&starved);
-        assert_eq!((one.tuning.concurrency.value, chunk(&one)), (1, None));
-        assert!(one.tuning.concurrency.reason == STARVED && one.chunking.reason.ends_with(STARVED), "{one:?}");
-        // A slow path leaves time enough, and so have several such nodes together.
-        starved.rate = Some(12.5e6);
-        assert_eq!(plan(&starved).tuning.concurrency.value, 4);
-        starved.rate = None;
-        starved.source.nodes = 4;
-        assert!(chunk(&plan(&starved)).is_some());
-        starved.source = EndFacts { processors: Some(0.5), ..EndFacts::default() };
-        assert_eq!(plan(&starved).tuning.concurrency.value, 4);
-        starved.source.processors = Some(0.02);
-        starved.more_to_come = true;
-        let many = plan(&starved);
-        assert_eq!(many.tuning.concurrency.value, 2, "of many files one waits for a reply");
-        let mut stored = starved.clone();
-        (stored.source.processors, stored.destination.processors) = (None, Some(0.02));
-        assert_eq!(plan(&stored).tuning.concurrency.value, 3, "and replies are made together");
-        // 30 s of 2 % of 3 GB/s: whatever files are still to be found, shorter ones stay whole.
-        let piece = 1_800_000_000;
-        assert_eq!(many.chunking.value.map(|chunking| chunking.threshold), Some(piece));
-        let hours = plan(&Facts { sizes: [1 << 40].into_iter().collect(), more_to_come: false, ..starved });
-        assert!(chunk(&hours).is_some_and(|chunk| chunk.abs_diff(piece) < LEAF), "what was proven stays: {hours:?}");
-        let mut near = facts(&[4 * GIB], 0);
-        near.destination.processors = Some(0.25);
-        assert_eq!((plan(&near).tuning.concurrency.value, chunk(&plan(&near))), (1, None));
-        near.destination.processors = Some(1.0);
-        assert_eq!(plan(&near).tuning.concurrency.value, 2);
     }
 
     #[test]

@@ -86,7 +86,8 @@ async fn run(
         encrypt: options.encrypt,
         credential: options.data_credential.clone(),
     };
-    let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
+    let congestion = plan.congestion.value.clone();
+    let shared = Rc::new(Shared { congestion, ..Shared::new(options, wish, preparation.dtns.clone()) });
     let other_kind = is_of_another_kind(&preparation);
     let listed = preparation.listed.take();
     let known = unless_cancelled(&mut cancel, preparation.leave(&shared)).await?;
@@ -129,7 +130,6 @@ fn is_of_another_kind(preparation: &Preparation) -> bool {
 
 fn explained(plan: &Plan, options: &CopyOptions, other_kind: bool) -> Explain {
     let mut explain = Explain::new(plan);
-    explain.congestion(options.congestion.as_deref());
     explain.limited(options.rate.now());
     if other_kind {
         explain.temporary_names();

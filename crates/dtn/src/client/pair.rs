@@ -221,11 +221,11 @@ impl Pair {
         Ok((Role::Source, id))
     }
 
-    /// Congestion controls that the sender lets us choose.
+    /// Congestion controls that the sender lets us choose, its own first.
     pub fn congestions(&self) -> Vec<String> {
         match &self.source {
             End::Remote(remote) => remote.congestions(),
-            End::Local(_) => crate::congestion::allowed(),
+            End::Local(_) => crate::congestion::own_first(None),
         }
     }
 

@@ -13,7 +13,7 @@ use super::plan::Known;
 use super::remote::Remote;
 use super::shared::Route;
 use super::target::Target;
-use crate::processors;
+use crate::{congestion, processors};
 
 /// Below this it makes no difference how far apart two servers are: they are near, or the path is short.
 const SHORT: Duration = Duration::from_millis(20);
@@ -58,6 +58,8 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
         can_chunk: may_chunk && remotes().all(|remote| !remote.lacks("PARALLEL")),
         verify: options.verify != Verify::Never,
         checks_follow: remotes().any(|remote| remote.lacks("LEAVES")),
+        congestions: preparation.source().map_or_else(|| congestion::own_first(None), Remote::congestions),
+        congestion: options.congestion.clone(),
         fixed: Fixed {
             concurrency: options.concurrency,
             parallelism: options.parallelism,

@@ -326,7 +326,7 @@ impl Remote {
         self.features.checksums().into_iter().map(|checksum| checksum.name.to_ascii_uppercase()).collect()
     }
 
-    /// Congestion controls that it lets clients choose.
+    /// Congestion controls that it lets clients choose, its own first.
     pub fn congestions(&self) -> Vec<String> {
         let names = self.features.params("CONGESTION").unwrap_or("").split(',');
         names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()

@@ -59,6 +59,8 @@ pub struct Shared {
     pub options: CopyOptions,
     /// Data connections.
     pub wish: DataWish,
+    /// Congestion control that senders begin with where the user fixes none; `None`: their own.
+    pub congestion: Option<String>,
     local: OnceCell<LocalData>,
     /// Where most roots go, as far as there are many: that of the first.
     usual: RefCell<Option<Rc<Route>>>,
@@ -123,6 +125,7 @@ impl Shared {
             hosts: options.hosts.clone(),
             options,
             wish,
+            congestion: None,
             local: OnceCell::new(),
             usual: RefCell::default(),
             routes: RefCell::default(),

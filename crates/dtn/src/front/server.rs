@@ -229,7 +229,7 @@ impl Server {
             outbound: self.settings.outbound,
             relay: self.relay.is_some(),
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
-            congestion: crate::congestion::allowed(),
+            congestion: crate::congestion::own_first(self.settings.data.congestion.as_deref()),
             start: self.start.clone(),
             processors: self.data_side.nodes.ready().is_empty().then_some(self.settings.processors),
             rules: self.settings.rules.clone(),

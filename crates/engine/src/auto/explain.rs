@@ -271,6 +271,7 @@ impl Explain {
             number("channels", &tuning.parallelism),
             number("pipeline", &tuning.pipeline),
             line("buffer", tuning.buffer.value, &tuning.buffer.reason),
+            Line { name: plan.congestion.value.clone(), ..line("congestion", None, &plan.congestion.reason) },
         ];
         Self { plan: lines, changes: Vec::new(), bottleneck: None, figures: None }
     }
@@ -283,20 +284,6 @@ impl Explain {
             value: Some(rate),
             reason: "no more in the mean, as --max-rate or the service says".into(),
         }));
-    }
-
-    /// How the congestion control is chosen; `fixed` by the user.
-    pub fn congestion(&mut self, fixed: Option<&str>) {
-        let reason = match fixed {
-            Some(_) => "set by the user",
-            None => "the sender's own, until loss is what limits and another is faster",
-        };
-        self.plan.push(Line {
-            choice: "congestion".into(),
-            name: fixed.map(str::to_owned),
-            value: None,
-            reason: reason.into(),
-        });
     }
 
     /// The destination's server keeps no unfinished files: what is done instead, and what nobody can promise there.

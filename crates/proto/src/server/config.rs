@@ -125,7 +125,7 @@ pub struct ServerConfig {
     /// Most that one measurement may take (SITE PROBE, ERET M and D, ESTO M and D); `None`: refused, and PROBE is not
     /// announced. Default: 16 GiB, 60 s.
     pub probe: Option<Bounds>,
-    /// Congestion controls that clients may choose (SITE CONGESTION); default none: refused and not announced.
+    /// Congestion controls that clients may choose (SITE CONGESTION), the host's own first; default none: refused and not announced.
     pub congestion: Vec<String>,
     /// Rules for files in chunks (SITE POLICY), the first that fits counts; default none: refused and not announced.
     pub rules: Vec<PolicyRule>,

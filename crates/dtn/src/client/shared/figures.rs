@@ -10,10 +10,13 @@ use super::Shared;
 use crate::client::pair::{DataWish, Role};
 
 impl Shared {
-    /// What new data connections of a session are to be like.
-    pub fn wish_of(&self, session: u32) -> DataWish {
-        let steered = || self.steering.borrow().as_ref().and_then(|steering| steering.wanted(session));
-        let congestion = self.wish.congestion.clone().or_else(|| steered().map(str::to_owned));
+    /// What new data connections of a session are to be like, whose sender allows these congestion controls.
+    pub fn wish_of(&self, session: u32, allowed: impl FnOnce() -> Vec<String>) -> DataWish {
+        let steered = self.steering.borrow().as_ref().and_then(|steering| steering.wanted(session));
+        let chosen = steered.map(str::to_owned).or_else(|| self.congestion.clone());
+        // Only what the user wants is worth a failure.
+        let chosen = || chosen.filter(|name| allowed().contains(name));
+        let congestion = self.wish.congestion.clone().or_else(chosen);
         DataWish { congestion, ..self.wish.clone() }
     }
 

@@ -13,9 +13,10 @@ impl Worker {
     /// Has new data connections made when another congestion control is wanted: it is frozen in those that stand.
     pub(super) fn steer(&mut self) {
         let Some((_, pair)) = &mut self.pair else { return };
+        let wanted = self.shared.wish_of(self.slot.0, || pair.congestions()).congestion;
         if let Some(wire) = &mut pair.wire
             && wire.reusable
-            && self.shared.wish_of(self.slot.0).congestion != pair.congestion
+            && wanted != pair.congestion
         {
             wire.reusable = false;
         }
@@ -27,7 +28,8 @@ impl Worker {
         if !needs_wire(job, pair) || pair.wire.is_some_and(|wire| wire.reusable) {
             return Ok(None);
         }
-        let connecting = connect(pair, &self.shared.wish_of(self.slot.0)).await;
+        let wish = self.shared.wish_of(self.slot.0, || pair.congestions());
+        let connecting = connect(pair, &wish).await;
         connecting.map(Some).map_err(|(role, fault)| fault.side_if_unknown(role.side()))
     }
 
