@@ -86,8 +86,8 @@ async fn run(
         encrypt: options.encrypt,
         credential: options.data_credential.clone(),
     };
-    let congestion = plan.congestion.value.clone();
-    let shared = Rc::new(Shared { congestion, ..Shared::new(options, wish, preparation.dtns.clone()) });
+    let shared = Shared::new(options, wish, preparation.dtns.clone());
+    let shared = Rc::new(shared.beginning_with(plan.congestion.value.clone()));
     let other_kind = is_of_another_kind(&preparation);
     let listed = preparation.listed.take();
     let known = unless_cancelled(&mut cancel, preparation.leave(&shared)).await?;

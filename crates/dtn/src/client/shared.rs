@@ -60,7 +60,7 @@ pub struct Shared {
     /// Data connections.
     pub wish: DataWish,
     /// Congestion control that senders begin with where the user fixes none; `None`: their own.
-    pub congestion: Option<String>,
+    congestion: Option<String>,
     local: OnceCell<LocalData>,
     /// Where most roots go, as far as there are many: that of the first.
     usual: RefCell<Option<Rc<Route>>>,
@@ -158,6 +158,11 @@ impl Shared {
             left: Cell::default(),
             queued: Cell::default(),
         }
+    }
+
+    /// The same whose senders begin with this congestion control, where they allow it.
+    pub fn beginning_with(self, congestion: Option<String>) -> Self {
+        Self { congestion, ..self }
     }
 
     /// Remembers the ends of a root, and whether one of its files is a device.
