@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use self::starved::{STARVED, Starved};
+use self::starved::STARVED;
 use crate::transfer::{Chunking, TransferOptions};
 use crate::tune::{self, Choice, Fixed, Setting, TuneInput, Tuning};
 use crate::units::ByteCount;

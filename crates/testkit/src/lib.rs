@@ -18,6 +18,7 @@
 //! | [`stored`] | damage to stored files, and to the disk below them |
 //! | [`slow_disk`] | a file system that reads and writes no faster than it was told to |
 //! | [`starved`] | processes that get only a part of a processor |
+//! | [`awake`] | memory that is not slow because a machine does little |
 //! | [`cpu`] | processor time and memory of a process tree and what its threads do |
 //! | [`metrics`] | what a running server counts |
 //! | [`issuer`] | an issuer of access tokens, with HTTPS and keys of its own |
@@ -27,11 +28,13 @@
 //! Whatever a value here starts or mounts ends with that value, after a panic too. This crate is never a dependency of
 //! shipped code; its functions panic where a test could do nothing but fail.
 
+pub mod awake;
 pub mod cpu;
 pub mod dataset;
 mod error;
 pub mod faults;
 pub mod fuzz;
+mod group;
 pub mod issuer;
 pub mod kept_memory;
 pub mod lab;

@@ -1,12 +1,10 @@
 //! Processes that get less of a processor than they could use.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Attempt, Result};
-use crate::leftovers::{self, GROUP_PREFIX, GROUPS};
+use crate::error::Result;
+use crate::group::Group;
 
 /// Time in which a share is given out, microseconds: short, so that a starved program is slow and not jerky.
 const PERIOD: u32 = 20_000;
@@ -15,56 +13,31 @@ const LEAST: u32 = 1000;
 
 /// Processes that share a part of one processor until this is dropped, with all that they start meanwhile.
 #[derive(Debug)]
-pub struct Starved(PathBuf);
+pub struct Starved(Group);
 
 impl Starved {
     /// Processes that together have `percent` (1 at least) of one processor: none yet.
     ///
     /// Needs root. Returns `None` where the kernel cannot limit processor time.
     pub fn new(percent: u32) -> Result<Option<Starved>> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        // Only cgroup version 1 lets us limit processor time like this.
-        if !Path::new(GROUPS).join("cgroup.procs").exists() {
-            return Ok(None);
-        }
-        leftovers::sweep();
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let group = PathBuf::from(format!("{GROUPS}/{GROUP_PREFIX}{}-{number}", leftovers::owner()));
-        fs::create_dir(&group).attempt(|| format!("making {}", group.display()))?;
-        let starved = Starved(group);
+        let Some(group) = Group::new()? else { return Ok(None) };
         let percent = percent.max(1);
         let period = PERIOD.max(LEAST * 100 / percent);
-        starved.write("cpu.cfs_period_us", period)?;
-        starved.write("cpu.cfs_quota_us", (period * percent).div_ceil(100))?;
-        Ok(Some(starved))
+        group.write("cpu.cfs_period_us", period)?;
+        group.write("cpu.cfs_quota_us", (period * percent).div_ceil(100))?;
+        Ok(Some(Self(group)))
     }
 
     /// Takes a process among them, with all that it starts from now on.
     pub fn take(&self, process: u32) -> Result<()> {
-        self.write("cgroup.procs", process)
+        self.0.write("cgroup.procs", process)
     }
 
     /// A program that is among them from its beginning, as that of a container or a unit with a quota is.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs")).arg(program);
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.file("cgroup.procs")).arg(program);
         command
-    }
-
-    fn write(&self, name: &str, value: u32) -> Result<()> {
-        let file = self.0.join(name);
-        fs::write(&file, value.to_string()).attempt(|| format!("writing {}", file.display()))
-    }
-}
-
-impl Drop for Starved {
-    fn drop(&mut self) {
-        let all = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
-        for process in all.split_whitespace() {
-            // One that has ended meanwhile needs no place.
-            let _ = fs::write(Path::new(GROUPS).join("cgroup.procs"), process);
-        }
-        let _ = fs::remove_dir(&self.0);
     }
 }
 

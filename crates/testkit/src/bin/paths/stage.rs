@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise, syncfs};
 use serde_json::Value;
+use whimbrel_testkit::awake::Awake;
 use whimbrel_testkit::dataset::{self, Shape};
 use whimbrel_testkit::lab::{Host, Lab, Link};
 use whimbrel_testkit::peers::{Daemon, Tool, url_path};
@@ -33,6 +34,7 @@ pub struct Stage {
     draw: Draw,
     whimbrel: PathBuf,
     // In the order in which they must go: nothing may use what is unmounted.
+    _awake: Option<Awake>,
     _starved: Option<Starved>,
     servers: [Vec<Server>; 2],
     places: [Place; 2],
@@ -77,6 +79,8 @@ impl Stage {
         let places = [place(draw, Limit::SourceStorage)?, place(draw, Limit::DestinationStorage)?];
         fill(&places[0].path().join("from"), draw)?;
         let starved = draw.limit.is_a_processor().then(|| starved(draw.amount)).transpose()?;
+        // With a processor idle for 98 % the machine would be slower than any that has no more to spare.
+        let awake = draw.limit.is_a_processor().then(|| Awake::reading(&places[0].path().join("from"))).transpose()?;
         let start = |hosts: Vec<&Host>, starves: Limit, sync: bool| -> Outcome<Vec<Server>> {
             let starved = starved.as_ref().filter(|_| draw.limit == starves);
             hosts.into_iter().map(|host| Server::start(whimbrel, host, starved, sync)).collect()
@@ -86,7 +90,15 @@ impl Stage {
         let sync = draw.limit == Limit::DestinationStorage;
         let destinations = start(hosts(&lab, draw, "dst", 5), Limit::DestinationProcessor, sync)?;
         let servers = [sources, destinations];
-        Ok(Stage { draw: draw.clone(), whimbrel: whimbrel.into(), _starved: starved, servers, places, lab })
+        Ok(Stage {
+            draw: draw.clone(),
+            whimbrel: whimbrel.into(),
+            _awake: awake.flatten(),
+            _starved: starved,
+            servers,
+            places,
+            lab,
+        })
     }
 
     /// Copies everything with these options; given up after `limit`.
