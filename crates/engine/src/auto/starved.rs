@@ -12,8 +12,8 @@ const SENT_BY_ONE: f64 = 3e9;
 const STORED_BY_ONE: f64 = 1.2e9;
 /// How long an end that has less moves one piece, seconds: parts cost it, and what a failure loses is at most this.
 const STARVED_SECONDS: f64 = 30.0;
-/// Data channels of such a source: together they hold what it sends in a period. Measured at 3 ms with 2 % of a processor,
-/// sixteen move 1.3 times what two do, and 1.7 times without pacing.
+/// Data channels of such a source: together they hold what it sends in a period. At 3 ms with 2 % of a processor sixteen without
+/// pacing moved 1.5 times what two with it did (`docs/design/chunks.md`).
 const CHANNELS: u32 = 16;
 /// Congestion controls that send by timers as fast as they have seen the peer take it, and let little stand in the buffers; the
 /// beginning of their names.
