@@ -27,6 +27,7 @@ pub use explain::{Bottleneck, Explain, Figures, Line};
 pub use imposed::Imposed;
 pub use sizes::Sizes;
 pub use spending::{EndSpent, Spending};
+pub use starved::{PACED, UNPACED};
 pub use steering::{Sent, Steering};
 
 /// Bytes of a leaf. Never chosen: a run that goes on where another ended must cut the file in the same places.

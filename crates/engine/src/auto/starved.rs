@@ -15,11 +15,11 @@ const STARVED_SECONDS: f64 = 30.0;
 /// Data channels of such a source: together they hold what it sends in a period. At 3 ms with 2 % of a processor sixteen without
 /// pacing moved 1.5 times what two with it did (`docs/design/chunks.md`).
 const CHANNELS: u32 = 16;
-/// Congestion controls that send by timers as fast as they have seen the peer take it, and let little stand in the buffers; the
-/// beginning of their names.
-const PACED: &str = "bbr";
+/// The congestion control that sends by timers as fast as it has seen the peer take it, and lets little stand in the buffers; names of
+/// its later versions begin so.
+pub const PACED: &str = "bbr";
 /// What takes their place, the better one first.
-const UNPACED: [&str; 2] = ["cubic", "reno"];
+pub const UNPACED: [&str; 2] = ["cubic", "reno"];
 
 /// Sessions for each node of such an end that moves many files: one works while others wait for replies. A destination makes a
 /// reply for each file, and makes those of several sessions together.

@@ -7,16 +7,13 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use whimbrel_engine::auto::{PACED, UNPACED};
 use whimbrel_sys::socket;
 
 use super::TcpChannel;
 
 /// Round trips below this are near.
 const NEAR: Duration = Duration::from_micros(250);
-/// The congestion control that paces what it sends.
-const PACED: &str = "bbr";
-/// What takes their place, the better one first.
-const UNPACED: [&str; 2] = ["cubic", "reno"];
 
 /// The system's congestion control, put off until the handshake has told how far the peer is.
 ///
