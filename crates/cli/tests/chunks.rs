@@ -121,7 +121,7 @@ impl ByRelay {
         base.into_iter().chain(options.iter().cloned()).chain([from, into]).collect()
     }
 
-    /// Has the client killed when 20 MiB have passed.
+    /// Has the client killed when 20 MiB have passed; what it had written has passed, too, when this returns.
     fn kill(&self, options: &[String]) {
         let mut child = Command::new(WHIMBREL).args(self.arguments(options)).stdout(Stdio::null()).spawn().unwrap();
         let id = child.id();
@@ -129,6 +129,7 @@ impl ByRelay {
             Command::new("kill").args(["-KILL", &id.to_string()]).status().unwrap();
         });
         assert!(!child.wait().unwrap().success() && !self.field.path("to/large").exists());
+        self.way.wait_until_quiet();
     }
 
     /// Copies to the end; all events.

@@ -21,6 +21,9 @@ use crate::faults::reset;
 /// Most bytes that pass at a time.
 const PIECE: usize = 64 << 10;
 
+/// Time for connections to end on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// When something happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
@@ -74,6 +77,8 @@ struct State {
     heard: u64,
     /// Control connections so far.
     connections: u64,
+    /// Directions of data connections that have not ended.
+    passing: u32,
 }
 
 /// A line that a client said.
@@ -112,6 +117,17 @@ impl Way {
     /// Bytes of data that have passed, framing included.
     pub fn bytes(&self) -> u64 {
         self.state().bytes
+    }
+
+    /// Waits until no data connection is open: what a killed program had written passes after its end.
+    ///
+    /// # Panics
+    /// If one is open after a minute.
+    pub fn wait_until_quiet(&self) {
+        let passing = |state: &mut State| state.passing > 0;
+        let waited = self.shared.changed.wait_timeout_while(self.state(), PATIENCE, passing);
+        let (state, time) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(!time.timed_out(), "{} directions of data connections are open", state.passing);
     }
 
     /// Lets nothing pass until [`Way::open`]; nobody is told.
@@ -476,6 +492,23 @@ impl Control {
     }
 }
 
+/// One direction of a data connection; it has ended when this is dropped.
+struct Passing(Way);
+
+impl Passing {
+    fn begin(way: &Way) -> Self {
+        way.state().passing += 1;
+        Self(way.clone())
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        self.0.state().passing -= 1;
+        self.0.shared.changed.notify_all();
+    }
+}
+
 fn relay_data(client: &TcpStream, target: SocketAddr, way: &Way) {
     let Ok(server) = TcpStream::connect(target) else { return reset(client) };
     for (from, to) in [(client, &server), (&server, client)] {
@@ -483,8 +516,8 @@ fn relay_data(client: &TcpStream, target: SocketAddr, way: &Way) {
         if way.register(&from).is_err() {
             return;
         }
-        let way = way.clone();
-        thread::spawn(move || pass_data(from, to, &way));
+        let passing = Passing::begin(way);
+        thread::spawn(move || pass_data(from, to, &passing.0));
     }
 }
 
@@ -595,10 +628,28 @@ mod tests {
         let way = Way::new();
         way.flip(100_000, 3);
         let (data, reply) = fetch(&way, 300_000);
+        way.wait_until_quiet();
         let mut expected = vec![0; 300_000];
         expected[100_000] = 8;
         assert!(data.expect("arrives") == expected);
         assert_eq!((way.bytes(), reply.as_str()), (300_000, "226 Done.\r\n"));
+    }
+
+    #[test]
+    fn what_was_written_before_a_connection_ended_has_passed_when_it_is_quiet() {
+        const SIZE: usize = 64 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let target = listener.local_addr().expect("bound");
+        let reader = thread::spawn(move || io::copy(&mut listener.accept()?.0, &mut io::sink()));
+        let way = Way::new();
+        let address = listen(&way, move |client, way| relay_data(&client, target, way)).expect("listens");
+        let mut data = TcpStream::connect(address).expect("connect");
+        data.write_all(&vec![0; SIZE]).expect("write");
+        drop(data);
+        way.wait_until_quiet();
+        assert_eq!(way.bytes(), SIZE as u64);
+        assert_eq!(reader.join().expect("ends").expect("reads"), SIZE as u64);
+        way.end();
     }
 
     #[test]
