@@ -12,8 +12,9 @@ Written by `cargo xtask paths --write`. Paths, ends and data are drawn by seed a
 thing of each is made the slowest on purpose: the path (its rate or losses), a disk, or a processor. On each path a net of
 fixed settings is tried (sessions x channels, congestion control, chunks on or off), then the neighbours of the best. The
 best two, a run without options, and runs with nothing fixed but chunks off or on take turns, five times at least where a
-processor limits, since what it has to do for the same copy differs by a fifth, and as often again with servers started anew, twice, if another is faster; medians are compared.
-There the data are read over and over meanwhile whenever a processor has nothing else to do: memory of a machine that is idle for
+processor limits, since what it has to do for the same copy differs by a fifth, and as often again with servers started anew,
+twice, if another is faster (by more than 3 % where no processor limits); medians are compared.
+Where a processor limits, the data are read over and over meanwhile whenever a processor has nothing else to do: memory of a machine that is idle for
 most of the time is slow, by how much changes from run to run, and a host of which somebody has a hundredth is busy with others.
 Data are what the path, the disk or the processor moves in some seconds; times are those of the whole command, copies proven.
 
