@@ -11,7 +11,7 @@ mod stage;
 mod trial;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -77,8 +77,9 @@ fn try_all(options: &Options) -> Outcome<bool> {
     }
     println!("\n{}", page::table(&trials));
     if options.write {
-        let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/paths.md"));
-        fs::write(file, page::page(&record, &trials))?;
+        let reference = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference"));
+        fs::write(reference.join("paths.md"), page::page(&record, &trials))?;
+        record.save(&reference.join("paths.json"))?;
     }
     Ok(record.failures.is_empty() && trials.iter().all(Trial::passes))
 }

@@ -15,7 +15,7 @@ usage: paths [--seed N] [--count N] [--only K[,K...]] [--rounds N] [--seconds N]
   --seconds N   data of each path: what it moves in so many seconds [default: 8]
   --json FILE   also write every sample as JSON, after each path
   --continue    what FILE has already is not measured again, if it is of the same program; for runs in several sittings
-  --write       write docs/reference/paths.md; needs 2 rounds at least, and 20 paths for a claim
+  --write       write docs/reference/paths.md and paths.json; needs 2 rounds at least, and 20 paths for a claim
   --list        only print the draws
   --alone       only run without options, one round, and print what is explained: for finding out why
   --against FLAGS  no sweep: without options and with these options of `cp` in turn, for trying an idea; may be given again
