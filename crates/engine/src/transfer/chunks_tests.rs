@@ -655,7 +655,7 @@ fn the_pace_of_a_session_is_not_counted_from_the_destinations_answer() {
     prove(&mut bench, *first, part);
     bench.now += half;
     bench.put(Input::ChunkMoved { attempt: *second });
-    assert_eq!(bench.machine.slots[0].rate, Some(CHUNK as f64));
+    assert_eq!(bench.machine.slots[0].pace.rate(), Some(CHUNK as f64));
 }
 
 #[test]

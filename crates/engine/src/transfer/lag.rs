@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::pace::Pace;
 use super::slot::SlotData;
 use super::{Slot, TransferMachine};
 use crate::events::Event;
@@ -59,7 +60,7 @@ impl TransferMachine {
     /// The best pace of a session that has nothing to do, bytes per second; `None`: all are busy, or nobody knows.
     fn idle_pace(&self) -> Option<f64> {
         let idle = self.slots.iter().filter(|slot| slot.takes_work() && slot.pipeline.is_empty());
-        idle.filter_map(|slot| slot.rate).max_by(f64::total_cmp)
+        idle.filter_map(|slot| slot.pace.rate()).max_by(f64::total_cmp)
     }
 
     /// Ends a session that is too slow, of `pace` bytes per second; nobody is to blame for what it was given.
@@ -69,7 +70,7 @@ impl TransferMachine {
         let fault = fault.detail("it has become so slow that others do the rest sooner");
         let data = &mut self.slots[index];
         data.relieved = true;
-        data.rate = Some(pace);
+        data.pace = Pace::of(pace);
         let held = data.take_pipeline();
         data.sign(now);
         for attempt in held.into_iter().rev() {

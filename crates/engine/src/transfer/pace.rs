@@ -14,6 +14,36 @@ use crate::plan::ItemId;
 const FEW_LEAVES: u64 = 4;
 /// A session that is busy for so long at the end keeps the others waiting for nothing that anybody notices.
 const WORTH_CUTTING: Duration = Duration::from_millis(100);
+/// Round trips that a part lasts at least, or its session would run dry: one passes until the word of the part before it has
+/// come, and another where a segment of that was lost.
+const TRIPS: f64 = 2.0;
+
+/// How fast a session moves chunks: bytes by the time they took, what is past counting half as much with each chunk.
+///
+/// Of two chunks that end at once the second has not moved in no time: the first, which moved beside it, is why.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Pace {
+    /// A pace of so many bytes per second.
+    pub(super) fn of(rate: f64) -> Self {
+        Self { bytes: rate, seconds: 1.0 }
+    }
+
+    /// A chunk has moved in the time since the one before it.
+    pub(super) fn moved(&mut self, bytes: u64, took: Duration) {
+        self.bytes = self.bytes / 2.0 + bytes as f64;
+        self.seconds = self.seconds / 2.0 + took.as_secs_f64();
+    }
+
+    /// Bytes per second, once a chunk has moved.
+    pub(super) fn rate(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.bytes / self.seconds)
+    }
+}
 
 /// The paces of all open sessions, bytes per second, or 1 for each while nothing is known.
 struct Paces {
@@ -23,14 +53,14 @@ struct Paces {
 
 impl Paces {
     fn of(&self, slot: &SlotData) -> f64 {
-        slot.rate.unwrap_or(self.usual)
+        slot.pace.rate().unwrap_or(self.usual)
     }
 }
 
 impl TransferMachine {
     fn paces(&self) -> Paces {
         let open = || self.slots.iter().filter(|slot| slot.is_open());
-        let (sum, count) = open().filter_map(|slot| slot.rate).fold((0.0, 0u32), |(sum, n), rate| (sum + rate, n + 1));
+        let (sum, count) = open().filter_map(|slot| slot.pace.rate()).fold((0.0, 0u32), |(sum, n), rate| (sum + rate, n + 1));
         let mut paces = Paces { usual: if count > 0 { sum / f64::from(count) } else { 1.0 }, sum: 0.0 };
         paces.sum = open().map(|slot| paces.of(slot)).sum();
         paces
@@ -38,7 +68,7 @@ impl TransferMachine {
 
     /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
     /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, what
-    /// it moves in a round trip, or it would run dry between two, and what it moves in [`WORTH_CUTTING`], up to
+    /// it moves in [`TRIPS`], and what it moves in [`WORTH_CUTTING`], up to
     /// [`FEW_LEAVES`]; and where the rate is bounded no more than what that lets pass in a second. That keeps the ends of
     /// the sessions together though their rates change: what a slow one holds at the end is little. A share of many leaves
     /// is a multiple of [`Chunking::IN_STEP`], which are hashed in step: what is over costs MD5 as much as all of them.
@@ -46,9 +76,9 @@ impl TransferMachine {
         let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
         let (paces, slot) = (self.paces(), &self.slots[index]);
         let trip = self.options.rtt.unwrap_or_default().as_secs_f64();
-        let rate = slot.rate.unwrap_or(0.0);
+        let rate = slot.pace.rate().unwrap_or(0.0);
         let few = ((rate * WORTH_CUTTING.as_secs_f64()) as u64).min(FEW_LEAVES * leaf);
-        let least = ((rate * trip) as u64).min(longest).max(few).max(leaf).next_multiple_of(leaf);
+        let least = ((rate * trip * TRIPS) as u64).min(longest).max(few).max(leaf).next_multiple_of(leaf);
         let share = self.queue.bulk() as f64 * paces.of(slot) / paces.sum;
         let part = share as u64 / (2 * self.ahead() as u64);
         let part = part.div_ceil(leaf).saturating_mul(leaf);

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::messages::Attempt;
 use super::options::StallPolicy;
+use super::pace::Pace;
 use super::pipeline::{Flight, Load, Pipeline};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,8 @@ pub(super) struct SlotData {
     pub(super) retired: bool,
     /// What it was given and has not ended.
     pub(super) pipeline: Pipeline,
-    /// Bytes per second of its chunks, once one has ended.
-    pub(super) rate: Option<f64>,
+    /// How fast it moves chunks.
+    pub(super) pace: Pace,
     /// Bytes that it has moved in this run.
     pub(super) moved_in_all: u64,
     /// Whether its work was given to others because it was too slow.
@@ -67,7 +68,7 @@ impl SlotData {
             state: SlotState::Closed,
             retired: false,
             pipeline: Pipeline::default(),
-            rate: None,
+            pace: Pace::default(),
             moved_in_all: 0,
             relieved: false,
             chunk_since: now,
@@ -157,16 +158,12 @@ impl SlotData {
         self.pipeline.iter().map(|flight| flight.bytes).sum()
     }
 
-    /// A chunk has moved: the pace follows, half from this one and half from those before.
+    /// A chunk has moved: the pace follows.
     pub(super) fn chunk_moved(&mut self, now: Instant, attempt: Attempt) {
         // Told twice, by its move and by its end: the next one has begun meanwhile.
         let Some(bytes) = self.pipeline.take_bytes(attempt) else { return };
-        let seconds = now.saturating_duration_since(self.chunk_since).as_secs_f64();
+        self.pace.moved(bytes, now.saturating_duration_since(self.chunk_since));
         self.chunk_since = now;
-        if seconds > 0.0 {
-            let sample = bytes as f64 / seconds;
-            self.rate = Some(self.rate.map_or(sample, |rate| (rate + sample) / 2.0));
-        }
     }
 
     /// An attempt is over.
