@@ -49,6 +49,10 @@ const FAR_THRESHOLD: u64 = 2 * LEAF;
 const FAR_TRIPS: f64 = 10.0;
 /// The same where an end has several nodes: whole, a file has the speed of one of them, perhaps the slowest.
 const SPREAD: u64 = 8 << 20;
+/// Sessions that fill a path between two distant nodes.
+const DISTANT: u32 = 4;
+/// Channels that each session keeps however many there are: one goes on while the other recovers from a loss.
+const LEAST_SHARE: u32 = 2;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s; and between near peers, to compare processors with.
 const ASSUMED_RATE: f64 = 125e6;
 const ASSUMED_NEAR_RATE: f64 = 500e6;
@@ -141,7 +145,8 @@ impl Plan {
     /// The machine's options that follow from it.
     pub fn options(&self, facts: &Facts) -> TransferOptions {
         let options = TransferOptions::tuned(&facts.tune_input(), &self.tuning);
-        TransferOptions { chunking: self.chunking.value, max_rate: facts.max_rate, ..options }
+        let unequal = facts.pairs() > 1;
+        TransferOptions { chunking: self.chunking.value, unequal, max_rate: facts.max_rate, ..options }
     }
 }
 
@@ -159,6 +164,13 @@ impl Facts {
             can_pipeline: self.can_pipeline,
             fixed: self.fixed,
         }
+    }
+
+    /// Whether both ends have several nodes, and unequally many: with more sessions than nodes each meets several of the others,
+    /// so that a fast one is not bound to a slow one.
+    fn mixes(&self) -> bool {
+        let (source, destination) = (self.source.nodes, self.destination.nodes);
+        source.min(destination) > 1 && source != destination
     }
 
     /// Nodes of the larger end, 1 at least: each needs a session of its own to do anything.
@@ -242,6 +254,7 @@ pub fn plan(facts: &Facts) -> Plan {
     let mut tuning = tune::choose(&facts.tune_input());
     tuning.parallelism = channels(facts, tuning.parallelism);
     tuning.concurrency = sessions(facts, tuning.parallelism.value, tuning.concurrency);
+    tuning.parallelism = shared_channels(facts, tuning.concurrency.value, tuning.parallelism);
     let chunking = chunking(facts, tuning.concurrency.value, facts.imposed.as_ref());
     Plan { tuning, chunking, congestion: congestion(facts) }
 }
@@ -267,6 +280,17 @@ fn channels(facts: &Facts, first: Choice<u32>) -> Choice<u32> {
     })
 }
 
+/// Fewer channels where many nodes share a path, so that all sessions together have as many as those between two nodes would:
+/// the parts at the end wait for the last of their channels, and the more there are the less each recovers of a loss in time.
+fn shared_channels(facts: &Facts, sessions: u32, first: Choice<u32>) -> Choice<u32> {
+    let alone = first.value.saturating_mul(DISTANT);
+    let share = alone.div_ceil(sessions.max(1)).max(LEAST_SHARE).max(facts.channels_needed().div_ceil(sessions.max(1)));
+    if facts.pairs() == 1 || facts.fixed.parallelism != Setting::Auto || share >= first.value {
+        return first;
+    }
+    choice(share, format!("{alone} in all, which {sessions} sessions of several nodes share"))
+}
+
 /// The sender's own, until something speaks against it.
 fn congestion(facts: &Facts) -> Choice<Option<String>> {
     match &facts.congestion {
@@ -281,6 +305,7 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
         return first;
     }
     let mut best = first;
+    let mixed = (3 * facts.pairs()).div_ceil(2);
     let mut at_least = |value: u32, reason: String| {
         if value > best.value {
             best = choice(value, reason);
@@ -293,10 +318,16 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
                 processors.unwrap_or(2).clamp(2, 4),
                 "a near peer: parts overlap reading, hashing and writing".into(),
             ),
-            (false, _) => at_least(4, "a distant peer: parts fill the path while others begin and end".into()),
+            (false, _) => at_least(DISTANT, "a distant peer: parts fill the path while others begin and end".into()),
         }
     }
     at_least(facts.pairs(), format!("one for each of {} data transfer nodes", facts.pairs()));
+    if facts.mixes() {
+        at_least(
+            mixed,
+            format!("{mixed} for {} data transfer nodes: each works with several of the other end", facts.pairs()),
+        );
+    }
     let needed = facts.channels_needed();
     at_least(needed.div_ceil(channels.max(1)), format!("{needed} channels fill the path, {channels} in each session"));
     let mut at_most = |value: u64, reason: &str| {
@@ -420,15 +451,20 @@ mod tests {
     }
 
     #[test]
-    fn every_node_of_the_larger_end_gets_a_session_up_to_the_limits() {
+    fn every_node_meets_several_of_the_other_end_up_to_the_limits() {
         let mut many = facts(&[1 << 50], 30);
         many.source.nodes = 12;
         many.destination.nodes = 28;
         many.rate = Some(12.5e9);
         let all = plan(&many);
-        assert_eq!(all.tuning.concurrency.value, 28);
-        // 10 s of 12.5 GB/s / 28.
-        assert_eq!(chunk(&all), Some((125_000_000_000 / 28u64).next_multiple_of(LEAF)));
+        assert_eq!(all.tuning.concurrency.value, 42);
+        assert!(all.tuning.concurrency.reason.contains("28 data transfer nodes"), "{:?}", all.tuning.concurrency);
+        // 10 s of 12.5 GB/s / 42.
+        assert_eq!(chunk(&all), Some((125_000_000_000 / 42u64).next_multiple_of(LEAF)));
+        // As many nodes at both ends work in pairs.
+        many.source.nodes = 28;
+        assert_eq!(plan(&many).tuning.concurrency.value, 28);
+        many.source.nodes = 12;
         many.destination.sessions = Some(16);
         let limited = plan(&many);
         assert_eq!(limited.tuning.concurrency.value, 16);
@@ -438,12 +474,32 @@ mod tests {
     }
 
     #[test]
+    fn the_sessions_of_many_nodes_share_the_channels_of_a_path() {
+        let channels = |nodes: u32, rtt_ms: u64| {
+            let mut cluster = facts(&[GIB], rtt_ms);
+            (cluster.source.nodes, cluster.destination.nodes) = (nodes.div_ceil(2), nodes);
+            let tuning = plan(&cluster).tuning;
+            (tuning.concurrency.value, tuning.parallelism.value)
+        };
+        assert_eq!([1, 5, 28].map(|nodes| channels(nodes, 170)), [(4, 8), (8, 4), (42, 2)]);
+        assert_eq!([1, 5].map(|nodes| channels(nodes, 75)), [(4, 4), (8, 2)]);
+        assert_eq!(channels(5, 4), (8, 2));
+        let mut fixed = facts(&[GIB], 170);
+        (fixed.source.nodes, fixed.destination.nodes) = (3, 5);
+        fixed.fixed.parallelism = Setting::Fixed(8);
+        assert_eq!(plan(&fixed).tuning.parallelism.value, 8);
+        // Where each channel is known to be slow, as many as fill the path.
+        let slow = Facts { window: Some(64 << 10), fixed: Fixed::default(), ..fixed };
+        assert!(plan(&slow).tuning.parallelism.value >= 8, "{:?}", plan(&slow).tuning);
+    }
+
+    #[test]
     fn even_a_file_of_some_megabytes_is_spread_over_all_nodes() {
         let mut cluster = facts(&[30 * MIB], 10);
         assert_eq!((plan(&cluster).tuning.concurrency.value, chunk(&plan(&cluster))), (1, None));
         (cluster.source.nodes, cluster.destination.nodes) = (3, 5);
         let spread = plan(&cluster);
-        assert_eq!(spread.tuning.concurrency.value, 5);
+        assert_eq!(spread.tuning.concurrency.value, 7);
         assert_eq!(spread.chunking.value.map(|chunking| chunking.threshold), Some(SPREAD));
         cluster.sizes = [SPREAD - 1].into_iter().collect();
         assert_eq!((plan(&cluster).tuning.concurrency.value, chunk(&plan(&cluster))), (1, None));

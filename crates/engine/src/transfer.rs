@@ -70,6 +70,8 @@ mod lag;
 mod messages;
 mod options;
 mod pace;
+#[cfg(test)]
+mod pace_tests;
 mod patience;
 mod pipeline;
 mod queue;

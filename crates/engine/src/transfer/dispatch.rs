@@ -203,7 +203,7 @@ impl TransferMachine {
         let Some(id) = self.queue.next_parts() else {
             return false;
         };
-        let leaf = self.entries.get(&id).and_then(|entry| entry.chunked.as_ref()).map_or(1, |file| file.leaf());
+        let leaf = self.leaf_of(id);
         let length = self.chunk_length(index, id, leaf);
         let entry = self.entries.get_mut(&id).expect("what waits in the queue has not ended");
         let part = entry.chunked.as_mut().and_then(|file| file.take(length));
@@ -215,6 +215,16 @@ impl TransferMachine {
         let job = Job { attempt, work: Work::Chunk { part }, item, received: RangeSet::new() };
         self.give(now, index, job, Load::Chunk);
         true
+    }
+
+    /// Bytes of a leaf of a file in chunks.
+    fn leaf_of(&self, id: ItemId) -> u64 {
+        self.entries.get(&id).and_then(|entry| entry.chunked.as_ref()).map_or(1, |file| file.leaf())
+    }
+
+    /// Bytes of a leaf of what waits next to be moved in chunks.
+    pub(super) fn next_leaf(&self) -> u64 {
+        self.queue.next_parts().map_or(0, |id| self.leaf_of(id))
     }
 
     fn give(&mut self, now: Instant, index: usize, job: Job, load: Load) {

@@ -99,6 +99,8 @@ pub struct TransferOptions {
     pub small_limit: u64,
     /// Whether and how large files are moved in parts; default `None`: whole.
     pub chunking: Option<Chunking>,
+    /// Whether sessions may differ much in speed from the start, because an end has several nodes; default no.
+    pub unequal: bool,
     /// Most bytes per second, as a mean: what begins is paid off before more begins. Default `None`: no bound.
     pub max_rate: Option<u64>,
     /// Items held above which [`super::TransferMachine::wants_more`] says no; default 4096.
@@ -137,6 +139,7 @@ impl Default for TransferOptions {
             rtt: None,
             small_limit: 16 << 20,
             chunking: None,
+            unequal: false,
             max_rate: None,
             queue_limit: 4096,
             retry: RetryPolicy::default(),

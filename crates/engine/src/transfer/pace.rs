@@ -17,6 +17,9 @@ const WORTH_CUTTING: Duration = Duration::from_millis(100);
 /// Round trips that a part lasts at least, or its session would run dry: one passes until the word of the part before it has
 /// come, and another where a segment of that was lost.
 const TRIPS: f64 = 2.0;
+/// How much shorter the first parts of sessions are that may differ much in speed: what a slow one was given before that was
+/// known must not last longer than the whole run, though it had an eighth of the others' speed.
+const UNKNOWN: u64 = 4;
 
 /// How fast a session moves chunks: bytes by the time they took, what is past counting half as much with each chunk.
 ///
@@ -60,7 +63,8 @@ impl Paces {
 impl TransferMachine {
     fn paces(&self) -> Paces {
         let open = || self.slots.iter().filter(|slot| slot.is_open());
-        let (sum, count) = open().filter_map(|slot| slot.pace.rate()).fold((0.0, 0u32), |(sum, n), rate| (sum + rate, n + 1));
+        let (sum, count) =
+            open().filter_map(|slot| slot.pace.rate()).fold((0.0, 0u32), |(sum, n), rate| (sum + rate, n + 1));
         let mut paces = Paces { usual: if count > 0 { sum / f64::from(count) } else { 1.0 }, sum: 0.0 };
         paces.sum = open().map(|slot| paces.of(slot)).sum();
         paces
@@ -80,7 +84,8 @@ impl TransferMachine {
         let few = ((rate * WORTH_CUTTING.as_secs_f64()) as u64).min(FEW_LEAVES * leaf);
         let least = ((rate * trip * TRIPS) as u64).min(longest).max(few).max(leaf).next_multiple_of(leaf);
         let share = self.queue.bulk() as f64 * paces.of(slot) / paces.sum;
-        let part = share as u64 / (2 * self.ahead() as u64);
+        let guess = if self.options.unequal && slot.pace.rate().is_none() { UNKNOWN } else { 1 };
+        let part = share as u64 / (2 * guess * self.ahead() as u64);
         let part = part.div_ceil(leaf).saturating_mul(leaf);
         let step = leaf.saturating_mul(Chunking::IN_STEP);
         let part = if part > step { part / step * step } else { part };
@@ -88,12 +93,13 @@ impl TransferMachine {
         self.budget.part().map_or(part, |most| part.min(most / leaf * leaf).max(leaf))
     }
 
-    /// Whether a session ends with what it has before all sessions together end with everything: the others do the
-    /// rest of what a slow one would keep them waiting for.
+    /// Whether a session ends with one leaf more than it has before all sessions together end with everything, or so little
+    /// later that running dry would cost more: the others do the rest of what a slow one would keep them waiting for.
     pub(super) fn in_time(&self) -> impl Fn(&SlotData) -> bool + use<> {
-        let paces = self.paces();
+        let (paces, leaf) = (self.paces(), self.next_leaf());
+        let late = self.options.rtt.unwrap_or_default().as_secs_f64() * TRIPS + WORTH_CUTTING.as_secs_f64();
         let in_the_air: u64 = self.slots.iter().filter(|slot| slot.is_open()).map(SlotData::backlog).sum();
         let bytes = (self.queue.bulk() + in_the_air) as f64;
-        move |slot| slot.backlog() as f64 / paces.of(slot) <= bytes / paces.sum
+        move |slot| (slot.backlog() + leaf) as f64 / paces.of(slot) <= bytes / paces.sum + late
     }
 }

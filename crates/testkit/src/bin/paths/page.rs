@@ -17,7 +17,7 @@ twice, if another is faster (by more than 3 % where no processor limits); median
 Where a processor limits, the data are read over and over meanwhile whenever a processor has nothing else to do: memory of a machine that is idle for
 most of the time is slow, by how much changes from run to run, and a host of which somebody has a hundredth is busy with others.
 Data are what the path, the disk or the processor moves in some seconds; times are those of the whole command, copies proven.
-Every sample is in [paths.json](paths.json), where `--continue` goes on in another sitting.
+Every sample is in [paths.json](paths.json); with `--json FILE --continue` a copy of it goes on in another sitting.
 
 Three promises: without options a copy reaches ";
 
