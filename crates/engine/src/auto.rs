@@ -305,7 +305,6 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
         return first;
     }
     let mut best = first;
-    let mixed = (3 * facts.pairs()).div_ceil(2);
     let mut at_least = |value: u32, reason: String| {
         if value > best.value {
             best = choice(value, reason);
@@ -323,6 +322,7 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
     }
     at_least(facts.pairs(), format!("one for each of {} data transfer nodes", facts.pairs()));
     if facts.mixes() {
+        let mixed = (3 * facts.pairs()).div_ceil(2);
         at_least(
             mixed,
             format!("{mixed} for {} data transfer nodes: each works with several of the other end", facts.pairs()),

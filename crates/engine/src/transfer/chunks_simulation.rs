@@ -377,7 +377,7 @@ fn run(seed: u64, sizes: &[u64], speeds: &[u64], weather: Weather) -> World {
     panic!("does not come to an end");
 }
 
-/// A slow session was once given, before it had shown its pace, what it was busy with for three times the run.
+/// Before a session has shown its pace it may be far slower than the others.
 #[test]
 fn no_session_is_given_more_at_first_than_it_moves_in_the_run() {
     for slow in 6u64..20 {

@@ -31,19 +31,17 @@ fn md5() -> Verification {
 
 /// A bench with one file of `size` bytes whose opening found `verified`.
 pub(super) fn opened(concurrency: u32, size: u64, verified: RangeSet) -> Bench {
-    let bench = opened_with(options(concurrency), size, verified);
-    assert_eq!(bench.machine.next_leaf(), if bench.machine.queue.bulk() > 0 { LEAF } else { 0 });
-    bench
+    opened_with(options(concurrency), size, LEAF, verified)
 }
 
-/// The same with other options.
-pub(super) fn opened_with(options: TransferOptions, size: u64, verified: RangeSet) -> Bench {
+/// The same with other options, by which its leaves have `leaf` bytes.
+pub(super) fn opened_with(options: TransferOptions, size: u64, leaf: u64, verified: RangeSet) -> Bench {
     let mut bench = Bench::new(options);
     bench.copy(0, size);
     bench.put(Input::ListingDone);
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    assert!(matches!(bench.job(0).1.work, Work::Open { .. }));
+    assert_eq!(bench.job(0).1.work, Work::Open { leaf });
     bench.jobs.clear();
     bench.put(Input::ItemOpened { attempt, verified, found: Opening::default() });
     bench

@@ -70,19 +70,23 @@ impl TransferMachine {
         paces
     }
 
+    /// [`TRIPS`] of the path, seconds.
+    fn trips(&self) -> f64 {
+        self.options.rtt.unwrap_or_default().as_secs_f64() * TRIPS
+    }
+
     /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
     /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, what
-    /// it moves in [`TRIPS`], and what it moves in [`WORTH_CUTTING`], up to
-    /// [`FEW_LEAVES`]; and where the rate is bounded no more than what that lets pass in a second. That keeps the ends of
-    /// the sessions together though their rates change: what a slow one holds at the end is little. A share of many leaves
-    /// is a multiple of [`Chunking::IN_STEP`], which are hashed in step: what is over costs MD5 as much as all of them.
+    /// it moves in [`TRIPS`], and what it moves in [`WORTH_CUTTING`], up to [`FEW_LEAVES`]; and where the rate is bounded
+    /// no more than what that lets pass in a second. That keeps the ends of the sessions together though their rates change:
+    /// what a slow one holds at the end is little. A share of many leaves is a multiple of [`Chunking::IN_STEP`], which are
+    /// hashed in step: what is over costs MD5 as much as all of them.
     pub(super) fn chunk_length(&self, index: usize, id: ItemId, leaf: u64) -> u64 {
         let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
         let (paces, slot) = (self.paces(), &self.slots[index]);
-        let trip = self.options.rtt.unwrap_or_default().as_secs_f64();
         let rate = slot.pace.rate().unwrap_or(0.0);
         let few = ((rate * WORTH_CUTTING.as_secs_f64()) as u64).min(FEW_LEAVES * leaf);
-        let least = ((rate * trip * TRIPS) as u64).min(longest).max(few).max(leaf).next_multiple_of(leaf);
+        let least = ((rate * self.trips()) as u64).min(longest).max(few).max(leaf).next_multiple_of(leaf);
         let share = self.queue.bulk() as f64 * paces.of(slot) / paces.sum;
         let guess = if self.options.unequal && slot.pace.rate().is_none() { UNKNOWN } else { 1 };
         let part = share as u64 / (2 * guess * self.ahead() as u64);
@@ -97,7 +101,7 @@ impl TransferMachine {
     /// later that running dry would cost more: the others do the rest of what a slow one would keep them waiting for.
     pub(super) fn in_time(&self) -> impl Fn(&SlotData) -> bool + use<> {
         let (paces, leaf) = (self.paces(), self.next_leaf());
-        let late = self.options.rtt.unwrap_or_default().as_secs_f64() * TRIPS + WORTH_CUTTING.as_secs_f64();
+        let late = self.trips() + WORTH_CUTTING.as_secs_f64();
         let in_the_air: u64 = self.slots.iter().filter(|slot| slot.is_open()).map(SlotData::backlog).sum();
         let bytes = (self.queue.bulk() + in_the_air) as f64;
         move |slot| (slot.backlog() + leaf) as f64 / paces.of(slot) <= bytes / paces.sum + late

@@ -15,8 +15,7 @@ const MIB: u64 = 1 << 20;
 fn two(paces: [f64; 2], trip: Duration, unequal: bool) -> Bench {
     let rtt = Some(trip);
     let options = TransferOptions { concurrency: 2, chunking: Some(Chunking::default()), rtt, unequal, ..options(2) };
-    let mut bench = opened_with(options, 256 * MIB, RangeSet::from(0..192 * MIB));
-    assert_eq!(bench.machine.next_leaf(), MIB);
+    let mut bench = opened_with(options, 256 * MIB, MIB, RangeSet::from(0..192 * MIB));
     for (slot, pace) in bench.machine.slots.iter_mut().zip(paces) {
         slot.pace = Pace::of(pace * MIB as f64);
     }
@@ -97,7 +96,7 @@ fn parts_have_leaves_that_are_hashed_in_step_and_fast_sessions_do_not_end_with_s
     };
     // Of the leaves of a part, all of which take so long.
     let counts = |each: Duration| {
-        let mut bench = opened_with(wide.clone(), size, RangeSet::new());
+        let mut bench = opened_with(wide.clone(), size, LEAF, RangeSet::new());
         let mut counts = Vec::new();
         loop {
             let taken = chunks(&mut bench);
