@@ -252,9 +252,10 @@ impl Facts {
 /// Makes the plan.
 pub fn plan(facts: &Facts) -> Plan {
     let mut tuning = tune::choose(&facts.tune_input());
-    tuning.parallelism = channels(facts, tuning.parallelism);
-    tuning.concurrency = sessions(facts, tuning.parallelism.value, tuning.concurrency);
-    tuning.parallelism = shared_channels(facts, tuning.concurrency.value, tuning.parallelism);
+    let by_path = channels(facts, tuning.parallelism);
+    let alone = starved_channels(facts, by_path.clone());
+    tuning.concurrency = sessions(facts, alone.value, tuning.concurrency);
+    tuning.parallelism = starved_channels(facts, shared_channels(facts, tuning.concurrency.value, by_path));
     let chunking = chunking(facts, tuning.concurrency.value, facts.imposed.as_ref());
     Plan { tuning, chunking, congestion: congestion(facts) }
 }
@@ -263,21 +264,29 @@ fn choice<T>(value: T, reason: impl Into<String>) -> Choice<T> {
     Choice { value, reason: reason.into() }
 }
 
-/// More channels where loss or windows keep each of them below its share of the path, or where a source is starved.
+/// More channels where loss or windows keep each of them below its share of the path.
 fn channels(facts: &Facts, first: Choice<u32>) -> Choice<u32> {
-    let most = facts.max_parallelism.unwrap_or(u32::MAX).max(1);
+    let one = ByteCount(facts.channel_rate() as u64);
+    let needed = facts.channels_needed().min(8);
+    more_channels(facts, first, choice(needed, format!("loss and windows keep one channel at {one}/s")))
+}
+
+/// More channels where a source is starved.
+fn starved_channels(facts: &Facts, first: Choice<u32>) -> Choice<u32> {
+    match starved::channels(facts) {
+        Some(other) => more_channels(facts, first, other),
+        None => first,
+    }
+}
+
+/// The other choice where it asks for more than the first, up to the limit of the ends.
+fn more_channels(facts: &Facts, first: Choice<u32>, other: Choice<u32>) -> Choice<u32> {
+    let value = other.value.min(facts.max_parallelism.unwrap_or(u32::MAX).max(1));
     let tiny = facts.sizes.files() > 0 && facts.sizes.mean() < LEAF / 2;
-    if facts.fixed.parallelism != Setting::Auto || tiny {
+    if facts.fixed.parallelism != Setting::Auto || tiny || value <= first.value {
         return first;
     }
-    let needed = facts.channels_needed().min(8);
-    let one = ByteCount(facts.channel_rate() as u64);
-    let by_path = choice(needed, format!("loss and windows keep one channel at {one}/s"));
-    let reasons = [by_path].into_iter().chain(starved::channels(facts));
-    reasons.fold(first, |best, other| {
-        let value = other.value.min(most);
-        if value > best.value { Choice { value, ..other } } else { best }
-    })
+    Choice { value, ..other }
 }
 
 /// Fewer channels where many nodes share a path, so that all sessions together have as many as those between two nodes would:

@@ -160,6 +160,10 @@ mod tests {
         assert_eq!(of(&|facts| facts.congestions.clear()), (16, None), "it does not say");
         assert_eq!(of(&|facts| facts.max_parallelism = Some(4)).0, 4);
         assert_eq!(of(&|facts| facts.fixed.parallelism = Setting::Fixed(3)).0, 3);
+        let nodes = of(&|facts| {
+            (facts.source.nodes, facts.destination.nodes, facts.rate) = (3, 5, Some(1.25e9));
+        });
+        assert_eq!(nodes.0, 16, "each of several nodes stands still by itself: only what distance asks for is shared");
         assert_eq!(of(&|facts| facts.congestion = Some("bbr".into())).1, Some("bbr".into()), "the user's word");
         assert_eq!(of(&|facts| facts.sizes = [MIB; 1000].into_iter().collect()).0, 1, "over before they are used");
         assert_eq!(of(&|facts| std::mem::swap(&mut facts.source, &mut facts.destination)), (2, None));
