@@ -42,14 +42,14 @@ fn try_all(options: &Options) -> Outcome<bool> {
         return Ok(true);
     }
     // Of the time when the programs are copied: hours later the checkout may be another.
-    let machine = machine()?;
+    let (machine, sources) = (machine()?, record::sources()?);
     let copies = Copies::of_beside(&["whimbrel"])?;
     let whimbrel = copies.path("whimbrel");
     let _memory = KeptMemory::hold();
     if options.alone || !options.against.is_empty() {
         return try_ideas(options, &draws, &whimbrel).map(|()| true);
     }
-    let mut record = Record::new(options, &whimbrel, machine)?;
+    let mut record = Record::new(options, &whimbrel, sources, machine)?;
     if let Some(file) = options.json.as_deref().filter(|file| options.go_on && file.exists()) {
         record.go_on_with(file)?;
     }
