@@ -5,7 +5,7 @@ use std::fmt;
 use crate::draw::Draw;
 
 /// Congestion controls that a user can choose.
-const CONTROLS: [&str; 2] = ["cubic", "bbr"];
+pub const CONTROLS: [&str; 2] = ["cubic", "bbr"];
 /// Most sessions and most channels that are tried.
 const MOST: u32 = 32;
 /// Smallest part that is tried, bytes.

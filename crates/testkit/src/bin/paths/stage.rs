@@ -19,6 +19,7 @@ use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::Outcome;
 use crate::draw::{Client, Draw, Ends, Files, Limit};
+use crate::setting::CONTROLS;
 
 /// Time until a server must be ready.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -74,8 +75,10 @@ impl Stage {
     /// Builds it. Errors: the laboratory, a disk or a server cannot be had.
     pub fn build(draw: &Draw, whimbrel: &Path) -> Outcome<Stage> {
         let lab = laboratory(draw)?;
-        lab.set_congestion_control_everywhere("bbr")?;
-        lab.set_congestion_control_everywhere(draw.congestion)?;
+        // All are to be had on every path, whichever it begins with.
+        for control in CONTROLS.into_iter().chain([draw.congestion]) {
+            lab.set_congestion_control_everywhere(control)?;
+        }
         let places = [place(draw, Limit::SourceStorage)?, place(draw, Limit::DestinationStorage)?];
         fill(&places[0].path().join("from"), draw)?;
         let starved = draw.limit.is_a_processor().then(|| starved(draw.amount)).transpose()?;
