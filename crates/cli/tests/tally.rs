@@ -60,8 +60,9 @@ impl Scene {
     /// Copies until so much of the tally is written that some of it must be believed, then kills without warning.
     fn cut(&self, into: &str, tally_in: &Path, copies: &Path) {
         let mut command = self.lab.host("client").command(WHIMBREL);
-        command.args(["--json", "cp", "-r", &self.from(), into]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        command.args(["--json", "-vvv", "cp", "-r", &self.from(), into]);
+        let dialogue = File::create(self.path("dialogue")).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(dialogue).spawn().unwrap();
         let (mut done, mut cut) = (Vec::new(), false);
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
@@ -188,6 +189,19 @@ fn the_same_command_on_another_host_moves_only_what_is_missing() {
         assert!(tally(&tally_in).is_none(), "{into}: a tally is left");
         fs::remove_dir_all(copies).unwrap();
     }
+}
+
+/// A server replaces a file under a hidden name, which would stay behind where it crashes before the new name is durable: no later
+/// run looks for a tally there.
+#[test]
+fn a_tally_has_its_own_name_from_its_first_byte() {
+    let Some((scene, ..)) = cut_short() else { return };
+    let dialogue = fs::read_to_string(scene.path("dialogue")).unwrap();
+    let writes = |command: &str| {
+        let tells = |line: &&str| line.contains(command) && line.contains("/.whimbrel-tally-");
+        dialogue.lines().filter(tells).count()
+    };
+    assert!(writes("ESTO A 0 ") == 1 && writes("ESTO A ") > 1 && writes("STOR ") == 0, "{dialogue}");
 }
 
 #[test]

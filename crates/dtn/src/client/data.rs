@@ -39,6 +39,11 @@ pub async fn fetch_file(remote: &mut Remote, path: &[u8]) -> Result<Vec<u8>, Fau
 /// that is there.
 pub async fn store(remote: &mut Remote, path: &[u8], offset: u64, bytes: &[u8]) -> Result<(), Fault> {
     let write = if offset == 0 { WriteKind::Replace } else { WriteKind::Adjusted { offset } };
+    store_as(remote, path, write, bytes).await
+}
+
+/// The same, as one of the kinds of writing says.
+pub async fn store_as(remote: &mut Remote, path: &[u8], write: WriteKind, bytes: &[u8]) -> Result<(), Fault> {
     let spec = ReceiveSpec { write, ..ReceiveSpec::of(path) };
     let (mut stream, storing) = open(remote, Op::Receive(spec)).await?;
     tokio::select! {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{Op, OpId, Outcome};
+use whimbrel_proto::op::{Op, OpId, Outcome, WriteKind};
 
 use crate::client::data;
 use crate::client::end::described;
@@ -116,30 +116,39 @@ impl Home {
         Ok(())
     }
 
-    /// Writes behind the first `at` bytes.
-    pub async fn store(&mut self, at: u64, bytes: &[u8]) -> bool {
+    /// Writes behind the first `at` bytes; before the first of all, what `exists` goes.
+    ///
+    /// In place also when it begins: servers replace a file under a hidden name, and where they crash, or lose their power before
+    /// the new name is durable, that would stay behind, where no later run looks for a tally.
+    pub async fn store(&mut self, at: u64, bytes: &[u8], exists: bool) -> bool {
+        let is_clear = at > 0 || !exists || self.remove().await;
         let path = &self.place.path;
         let Some(target) = &self.place.target else {
             let (path, bytes) = (here(path), bytes.to_vec());
             return blocking(move || write(&path, at, &bytes)).await.is_ok();
         };
         let Some(remote) = self.sessions.with(target).await else { return false };
-        let stored = in_time(data::store(remote, path, at, bytes)).await;
+        let write = if is_clear { WriteKind::Adjusted { offset: at } } else { WriteKind::Replace };
+        let mut stored = in_time(data::store_as(remote, path, write, bytes)).await;
+        if at == 0 && is_clear && stored.as_ref().is_err_and(|fault| !fault.is_temporary()) {
+            // Some storage only takes whole files.
+            stored = in_time(data::store_as(remote, path, WriteKind::Replace, bytes)).await;
+        }
         let done = stored.is_ok();
         self.sessions.judge(target, stored);
         done
     }
 
-    /// Removes the tally; that it is gone, or cannot be removed, is no fault.
-    pub async fn remove(&mut self) {
+    /// Removes the tally; whether nothing is there any more. That it cannot be removed is no fault.
+    pub async fn remove(&mut self) -> bool {
         let path = self.place.path.clone();
         let gone = match &self.place.target {
             Some(target) => self.sessions.insist(target, &Op::Delete(path)).await.map(drop),
             None => blocking(move || fs::remove_file(here(&path))).await,
         };
-        if let Err(fault) = gone {
-            tracing::debug!(%fault, "the tally is gone, or stays");
-        }
+        gone.or_else(|fault| if fault.code == FaultCode::NotFound { Ok(()) } else { Err(fault) })
+            .inspect_err(|fault| tracing::debug!(%fault, "the tally stays"))
+            .is_ok()
     }
 }
 

@@ -115,8 +115,8 @@ impl Keeper {
             of.extend_from_slice(marks);
         }
         let bytes = [&self.head[..], &encode_files(&kept, true), &encode_files(&perhaps, false)].concat();
-        self.exists = true;
-        if self.home.store(self.at, &bytes).await {
+        let existed = std::mem::replace(&mut self.exists, true);
+        if self.home.store(self.at, &bytes, existed).await {
             self.at += bytes.len() as u64;
             self.head.clear();
             self.pending.clear();
