@@ -452,6 +452,7 @@ fn left_by_a_run_that_is_no_more(from: &Path, copy: &Path) -> PathBuf {
         modified: Some(Timestamp::from_secs(1_700_000_000)),
         range: None,
         attributes: Attributes::default(),
+        twins: Vec::new(),
     };
     // No process has this number.
     let mut run = RunId::fresh().to_string();

@@ -201,7 +201,7 @@ fn a_tally_has_its_own_name_from_its_first_byte() {
         let tells = |line: &&str| line.contains(command) && line.contains("/.whimbrel-tally-");
         dialogue.lines().filter(tells).count()
     };
-    assert!(writes("ESTO A 0 ") == 1 && writes("ESTO A ") > 1 && writes("STOR ") == 0, "{dialogue}");
+    assert_eq!((writes("ESTO A 0 "), writes("STOR ")), (1, 0), "{dialogue}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -40,7 +40,7 @@ impl Ends {
     fn new(servers: [Server; 2]) -> Self {
         let way = Way::new();
         way.set_round_trip(ROUND_TRIP);
-        let relays = [0, 1].map(|end| Relay::before(address(&servers[end]), &way).expect("a relay"));
+        let relays = [0, 1].map(|end| Relay::before(servers[end].addr(), &way).expect("a relay"));
         Self { _servers: servers, relays, way }
     }
 
@@ -56,12 +56,6 @@ impl Ends {
         println!("{arguments:?}: {}\n{}", run.stderr_text().trim(), rounds.table());
         rounds
     }
-}
-
-fn address(server: &Server) -> SocketAddr {
-    let url = server.url("/");
-    let rest = url.strip_prefix("ftp://").expect("a URL");
-    rest.trim_end_matches('/').parse().expect("an address")
 }
 
 /// What one run said.

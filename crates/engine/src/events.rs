@@ -248,6 +248,7 @@ mod tests {
             modified: None,
             range: None,
             attributes: Attributes::default(),
+            twins: Vec::new(),
         }
     }
 

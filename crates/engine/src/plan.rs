@@ -250,6 +250,10 @@ pub struct Item {
     /// What to set on the copy afterwards.
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
+    /// Names of others in its directory at the destination which file systems exist that take for its own: nothing is done
+    /// before the destination was found to tell them apart.
+    #[serde(skip)]
+    pub twins: Vec<Vec<u8>>,
 }
 
 /// Why an item needs no work.

@@ -65,6 +65,8 @@ struct State {
     flips: Vec<(u64, u8)>,
     /// Bytes at a time, the pause after each, and the count of bytes at which it ends.
     trickle: Option<(usize, Duration, u64)>,
+    /// Behind this in clients' lines no case is told.
+    folds_behind: Option<&'static str>,
     seen: Vec<(Moment, u32)>,
     listeners: Vec<Arc<TcpListener>>,
     sockets: Vec<TcpStream>,
@@ -106,6 +108,23 @@ impl Way {
     /// Inverts one bit (0 to 7) of the data byte with this number, counted over all data connections.
     pub fn flip(&self, byte: u64, bit: u8) {
         self.state().flips.push((byte, 1 << (bit & 7)));
+    }
+
+    /// Has servers see in small letters what clients' lines say behind the last `marker`: like storage that does not tell case.
+    pub fn fold_behind(&self, marker: &'static str) {
+        self.state().folds_behind = Some(marker);
+    }
+
+    /// A client's line as it is passed on.
+    fn folded(&self, line: &[u8]) -> Vec<u8> {
+        let mut new = line.to_vec();
+        let marker = self.state().folds_behind.map(str::as_bytes);
+        let place =
+            marker.and_then(|marker| Some((line.windows(marker.len()).rposition(|part| part == marker)?, marker)));
+        if let Some((at, marker)) = place {
+            new[at + marker.len()..].make_ascii_lowercase();
+        }
+        new
     }
 
     /// From now on `piece` bytes at a time pass on each connection, one in each interval, for `bytes` bytes in all.
@@ -472,7 +491,7 @@ impl Control {
             self.rounds.lock().unwrap_or_else(PoisonError::into_inner).push_back(round);
         }
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_vec());
-        line.to_vec()
+        self.way.folded(line)
     }
 
     /// The line as it is passed on, and the round trip that ends with it if it is a final reply.

@@ -12,6 +12,7 @@ pub mod secured;
 pub mod traced;
 
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -84,6 +85,14 @@ impl Server {
     #[track_caller]
     pub fn kinds() -> Vec<fn() -> Option<Self>> {
         vec![Self::real, || Some(Self::own())]
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        match self {
+            Self::Real(server) => server.addr(),
+            Self::Own(own) => own.base.strip_prefix("ftp://").and_then(|text| text.parse().ok()).expect("an address"),
+        }
     }
 
     /// The URL of an absolute path on it.

@@ -150,6 +150,11 @@ impl Flight {
             (Purpose::Make, Step::MakeDirectory { existed }) if fault.code == FaultCode::AlreadyExists => {
                 *existed = true;
             }
+            (Purpose::TellApart, Step::TellApart { is_same }) if fault.code == FaultCode::AlreadyExists => {
+                *is_same = true;
+            }
+            // Only what is said of the item's own name tells something.
+            (Purpose::Trial, _) if !fault.is_temporary() => {}
             // A link is made beside nothing: what is there, which may be this link from a run that could not tell of it, goes
             // first. Directories do not go so.
             (Purpose::Make, Step::Link { replaces: replaces @ false }) if fault.code == FaultCode::AlreadyExists => {
@@ -454,6 +459,24 @@ mod tests {
         assert!(link.failure.is_none());
         link.answer(Role::Destination, Purpose::Make, exists());
         assert_eq!(failed(&link), Some((Purpose::Make, FaultCode::AlreadyExists)));
+    }
+
+    #[test]
+    fn names_are_the_same_where_the_last_exists_once_the_others_are_made() {
+        let answered = |purpose, code| {
+            let mut flight = flight(Work::TellApart);
+            flight.answer(Role::Destination, purpose, Err(fault(code, Side::Destination)));
+            let Step::TellApart { is_same } = flight.step else { panic!("{:?}", flight.step) };
+            (is_same, failed(&flight))
+        };
+        let (exists, denied, busy) = (FaultCode::AlreadyExists, FaultCode::PermissionDenied, FaultCode::StorageBusy);
+        assert_eq!(answered(Purpose::TellApart, exists), (true, None));
+        assert_eq!(answered(Purpose::Trial, exists), (false, None), "two of the others are the same");
+        assert_eq!(answered(Purpose::Trial, denied), (false, None), "it may stay");
+        assert_eq!(answered(Purpose::Trial, busy), (false, Some((Purpose::Trial, busy))));
+        for purpose in [Purpose::Make, Purpose::TellApart] {
+            assert_eq!(answered(purpose, denied), (false, Some((purpose, denied))), "nobody knows");
+        }
     }
 
     #[test]

@@ -364,6 +364,7 @@ mod tests {
             modified: Some(Timestamp::from_secs(modified)),
             range: None,
             attributes: Attributes::default(),
+            twins: Vec::new(),
         }
     }
 

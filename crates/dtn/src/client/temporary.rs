@@ -62,6 +62,11 @@ pub fn live(name: &[u8]) -> Vec<u8> {
     [name, LIVE].concat()
 }
 
+/// The directory beside a path in which it is tried what names its file system tells apart.
+pub fn trial(path: &[u8], run: RunId) -> Vec<u8> {
+    [directory_of(path), WORD, run.to_string().as_bytes(), b"-names"].concat()
+}
+
 /// The directory of a path, with the slash at its end.
 pub fn directory_of(path: &[u8]) -> &[u8] {
     &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]

@@ -20,7 +20,7 @@ mod twins;
 
 use existing::Entries;
 use room::Breadth;
-use twins::Names;
+use twins::{Met, Names};
 
 /// The planner: pure, streaming, depth first.
 ///
@@ -43,6 +43,8 @@ pub struct Planner {
     breadth: Breadth,
     /// Where a run goes on: destinations are listed then.
     earlier: Option<Box<dyn Earlier>>,
+    /// The names of roots' copies.
+    met: Met,
     next_root: u64,
     next_query: u64,
     next_directory: u64,
@@ -59,6 +61,8 @@ struct Place {
     depth: u32,
     range: Option<Range<u64>>,
     links: Links,
+    /// Of what was planned before it in the same directory: names that a destination may take for its own.
+    twins: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -85,6 +89,8 @@ struct Listing {
     source_done: bool,
     /// Where links are copied: the names that were met, each as its digest.
     met: Option<HashSet<u64>>,
+    /// The names that are copied.
+    copied: Met,
     /// The source's entries are not all known.
     source_broken: bool,
     /// Source entries that wait for the end of the destination.
@@ -117,6 +123,7 @@ impl Planner {
             filtered: 0,
             breadth: Breadth::default(),
             earlier: None,
+            met: Met::default(),
             next_root: 0,
             next_query: 0,
             next_directory: 0,

@@ -217,6 +217,91 @@ fn names_that_would_leave_the_directory_are_refused_and_dots_ignored() {
     }
 }
 
+/// The names in a plan with those that they are to be told from, and what becomes of them.
+fn twins(plan: &[Action]) -> Vec<(String, String, Vec<String>)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let kind = |action: &Action| match action {
+        Action::MakeDirectory { .. } => "make",
+        Action::Copy { .. } => "copy",
+        Action::Symlink { .. } => "link",
+        Action::Skip { .. } => "skip",
+        other => panic!("{other:?}"),
+    };
+    let of = |action: &Action| {
+        let item = action.item();
+        let others = item.twins.iter().map(|name| text(name)).collect();
+        (kind(action).to_owned(), text(&item.destination), others)
+    };
+    plan.iter().filter(|action| !matches!(action, Action::SetAttributes { .. })).map(of).collect()
+}
+
+fn told(what: &str, name: &str, others: &[&str]) -> (String, String, Vec<String>) {
+    (what.to_owned(), name.to_owned(), others.iter().map(|other| (*other).to_owned()).collect())
+}
+
+#[test]
+fn names_that_a_destination_may_take_for_one_are_to_be_told_apart() {
+    let disks = Disks::default()
+        .source("/s", Object::directory(""))
+        .source("/s/DATA", Object::directory(""))
+        .source("/s/DATA/x", Object::file("", 1))
+        .source("/s/Data", Object::directory(""))
+        .source("/s/Data/X", Object::file("", 1))
+        .source("/s/README", Object::file("", 1))
+        .source("/s/ReadMe", Object::symlink("", "README"))
+        .source("/s/readme", Object::file("", 1));
+    let plan = disks.plan(PlanOptions { links: Links::Copy, ..recursive() }, vec![Root::new("/s", "/d")]);
+    let mut found = twins(&plan);
+    found.sort();
+    let expected = [
+        told("copy", "/d/DATA/x", &[]),
+        told("copy", "/d/Data/X", &[]),
+        told("copy", "/d/README", &[]),
+        told("copy", "/d/readme", &["README", "ReadMe"]),
+        told("link", "/d/ReadMe", &["README"]),
+        told("make", "/d", &[]),
+        told("make", "/d/DATA", &[]),
+        told("make", "/d/Data", &["DATA"]),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn names_that_the_destination_shows_beside_each_other_are_told_apart_already() {
+    let disks = |shown: &[&str]| {
+        let mut disks = Disks::default()
+            .source("/s", Object::directory(""))
+            .source("/s/A", Object::file("", 1))
+            .source("/s/a", Object::file("", 1))
+            .destination("/d", Object::directory(""));
+        for name in shown {
+            disks = disks.destination(name, Object::file("", 1));
+        }
+        let plan = disks.plan(PlanOptions { sync: SyncLevel::Size, ..recursive() }, vec![Root::new("/s", "/d")]);
+        twins(&plan)
+    };
+    assert_eq!(disks(&["/d/A", "/d/a"]), [told("skip", "/d/A", &[]), told("skip", "/d/a", &[])]);
+    assert_eq!(disks(&["/d/A"]), [told("skip", "/d/A", &[]), told("copy", "/d/a", &["A"])]);
+    // What is there may be the copy of the other, which is written over.
+    assert_eq!(disks(&["/d/a"]), [told("copy", "/d/A", &[]), told("copy", "/d/a", &["A"])]);
+}
+
+#[test]
+fn copies_of_several_sources_are_told_apart_too() {
+    let mut planner = Planner::new(PlanOptions::default());
+    for (from, to) in [("/s/A", "/d/A"), ("/t/a", "/d/a"), ("/t/b", "/e/a"), ("/s/A", "/d/A")] {
+        planner.add_root(Root::new(from, to).object(Object::file("", 1)));
+    }
+    let plan: Vec<_> = std::iter::from_fn(|| planner.poll_action()).collect();
+    let expected = [
+        told("copy", "/d/A", &[]),
+        told("copy", "/d/a", &["A"]),
+        told("copy", "/e/a", &[]),
+        told("copy", "/d/A", &["a"]),
+    ];
+    assert_eq!(twins(&plan), expected);
+}
+
 #[test]
 fn nothing_is_written_through_a_link_that_is_copied() {
     let link = || Object::symlink(&b"x"[..], "/home/me/.ssh");

@@ -13,6 +13,7 @@ fn item(id: u64, size: Option<u64>) -> Item {
         modified: None,
         range: None,
         attributes: Attributes::default(),
+        twins: Vec::new(),
     }
 }
 

@@ -184,7 +184,7 @@ impl TransferMachine {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
-        entry.tries += u32::from(entry.work != Work::Commit);
+        entry.tries += u32::from(!matches!(entry.work, Work::Commit | Work::TellApart));
         entry.place = Place::Running;
         let missing = entry.item.size.unwrap_or(0).saturating_sub(entry.received.len());
         let charged = if entry.work == Work::Copy { self.budget.charge(now, missing) } else { 0 };

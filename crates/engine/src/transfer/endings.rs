@@ -132,8 +132,8 @@ impl TransferMachine {
                 (Outcome::Linked, 0)
             }
             Work::SetAttributes => (Outcome::AttributesSet, 0),
-            // Neither ends an item.
-            Work::Open { .. } | Work::Chunk { .. } => return,
+            // None of them ends an item.
+            Work::Open { .. } | Work::Chunk { .. } | Work::TellApart => return,
         };
         self.report(Event::ItemDone { item, outcome, bytes, verification: verified, attempts, seconds });
         if let (Work::MakeDirectory, Some(directory)) = (work, self.directory_of(id)) {
@@ -160,7 +160,7 @@ impl TransferMachine {
         if self.only_ends(entry) {
             return self.end(id);
         }
-        let (item, work) = (entry.item.clone(), entry.work.clone());
+        let (item, work) = (entry.item.clone(), entry.aim().clone());
         if entry.is_file() {
             self.progress.file_failed(&item);
         }

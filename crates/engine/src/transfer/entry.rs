@@ -16,6 +16,8 @@ use crate::ranges::RangeSet;
 pub(super) struct Entry {
     pub(super) item: Item,
     pub(super) work: Work,
+    /// What comes behind it, where the item's name is told apart from others first.
+    pub(super) then: Option<Work>,
     /// The directory that `MakeDirectory` makes or `SetAttributes` ends.
     pub(super) directory: Option<DirectoryId>,
     pub(super) received: RangeSet,
@@ -75,9 +77,14 @@ impl Run {
 
 impl Entry {
     pub(super) fn new(item: Item, work: Work, directory: Option<DirectoryId>) -> Self {
+        let (work, then) = match work {
+            work if item.twins.is_empty() || work == Work::SetAttributes => (work, None),
+            work => (Work::TellApart, Some(work)),
+        };
         Self {
             item,
             work,
+            then,
             directory,
             received: RangeSet::new(),
             number: 0,
@@ -103,9 +110,14 @@ impl Entry {
         Attempt { item: self.item.id, number: self.number }
     }
 
+    /// What is done for the item, now or behind what must be found out before.
+    pub(super) fn aim(&self) -> &Work {
+        self.then.as_ref().unwrap_or(&self.work)
+    }
+
     /// Whether it is a file that is to be copied or compared: such items are shown in progress.
     pub(super) fn is_file(&self) -> bool {
-        !matches!(self.work, Work::MakeDirectory | Work::Symlink { .. } | Work::SetAttributes)
+        !matches!(self.aim(), Work::MakeDirectory | Work::Symlink { .. } | Work::SetAttributes)
     }
 
     /// Bytes of a file in chunks that are proven or moved by what runs.

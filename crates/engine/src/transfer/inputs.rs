@@ -9,7 +9,7 @@ use super::entry::{Entry, Place};
 use super::{Attempt, Ending, Input, Phase, Slot, SlotState, TransferMachine, Work};
 use crate::events::Event;
 use crate::fault::{Fault, FaultCode, Side};
-use crate::plan::{Action, DirectoryId, Item, SkipReason};
+use crate::plan::{Action, DirectoryId, Item, SkipReason, quote_path};
 use crate::progress::{ItemState, Verification};
 use crate::ranges::RangeSet;
 
@@ -254,7 +254,7 @@ impl TransferMachine {
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
-        if matches!(entry.work, Work::Open { .. }) {
+        if matches!(entry.work, Work::Open { .. } | Work::TellApart) {
             return self.misused(now, attempt);
         }
         let is_copy = entry.work == Work::Copy;
@@ -273,6 +273,9 @@ impl TransferMachine {
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
+        if entry.work == Work::TellApart {
+            return self.told_apart(now, attempt, !equal);
+        }
         if entry.work != Work::Compare {
             return self.misused(now, attempt);
         }
@@ -290,6 +293,27 @@ impl TransferMachine {
             entry.work = work;
             entry.patience.renew();
             self.enqueue(attempt.item, true);
+        }
+    }
+
+    /// It is known whether the destination tells the item's name from others: what was put off follows, or nothing.
+    fn told_apart(&mut self, now: Instant, attempt: Attempt, apart: bool) {
+        let Some((entry, slot)) = self.current(attempt) else {
+            return;
+        };
+        entry.runs.clear();
+        let next = entry.then.take_if(|_| apart);
+        if let Some(work) = &next {
+            entry.work = work.clone();
+            entry.patience.renew();
+        }
+        let fault = taken_for_another(&entry.item);
+        self.leave_slot(now, slot, attempt);
+        if next.is_some() {
+            self.enqueue(attempt.item, true);
+        } else {
+            self.progress.fault();
+            self.endings.push_back(Ending::Fail(attempt.item, fault));
         }
     }
 
@@ -357,6 +381,16 @@ fn last_report(input: &Input) -> Option<Attempt> {
         | Input::ItemFailed { attempt, .. } => Some(*attempt),
         _ => None,
     }
+}
+
+/// What comes to its name would be written over what comes to the other's.
+fn taken_for_another(item: &Item) -> Fault {
+    let others: Vec<_> = item.twins.iter().map(|name| format!("'{}'", quote_path(name))).collect();
+    let fault = Fault::new(FaultCode::AlreadyExists, "write").on_path(&item.destination).side(Side::Destination);
+    fault.detail(format!(
+        "the destination takes this name for {}, which is copied, too: rename one",
+        others.join(" or ")
+    ))
 }
 
 /// Adds what has arrived, as far as it belongs to the item; enough of it renews the retry budget.

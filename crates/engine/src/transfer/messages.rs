@@ -34,6 +34,9 @@ pub enum Work {
     Copy,
     /// Compare checksums; answer with [`Input::ItemCompared`].
     Compare,
+    /// Find out whether the destination tells the item's name from its [`Item::twins`], which are copied, too; answer with
+    /// [`Input::ItemCompared`], equal where it does not. What is to be done for the item comes behind.
+    TellApart,
     /// Make a link with this target.
     Symlink {
         /// What it says.

@@ -19,6 +19,7 @@ pub(super) fn item(id: u64, size: u64) -> Item {
         modified: None,
         range: None,
         attributes: Attributes::default(),
+        twins: Vec::new(),
     }
 }
 
@@ -666,6 +667,65 @@ fn what_is_only_compared_is_not_copied_where_it_differs() {
     let differs = |e: &Event| matches!(e, Event::ItemSkipped { reason: SkipReason::Differs, .. });
     assert!(bench.events.iter().any(differs));
     assert_eq!((bench.summary().files, bench.summary().skipped), (0, 1));
+}
+
+#[test]
+fn what_a_destination_may_take_for_another_is_told_apart_before_anything_is_done_for_it() {
+    let alike = |id| Item { twins: vec![b"OTHER".to_vec()], ..item(id, 10) };
+    let directory = |item| Action::MakeDirectory { item, directory: DirectoryId(7) };
+    let below = Item { parent: Some(DirectoryId(7)), ..item(4, 10) };
+    let run = |equal| {
+        let mut bench = Bench::new(options(1, 8));
+        bench.put(Input::Planned(Action::Copy { item: alike(1) }));
+        bench.put(Input::Planned(Action::CompareChecksum { item: alike(2) }));
+        bench.put(Input::Planned(directory(alike(3))));
+        bench.put(Input::Planned(Action::Copy { item: below.clone() }));
+        bench.put(Input::Planned(Action::SetAttributes { item: alike(5), directory: DirectoryId(7) }));
+        bench.put(Input::ListingDone);
+        bench.open_all();
+        assert_eq!(bench.started(), [1, 2, 3]);
+        for id in [1, 2, 3] {
+            assert_eq!(bench.job(id).1.work, Work::TellApart);
+            let attempt = bench.job(id).1.attempt;
+            bench.put(Input::ItemCompared { attempt, equal });
+        }
+        bench
+    };
+    let mut apart = run(false);
+    let works = [1, 2, 3].map(|id| apart.job(id).1.work.clone());
+    assert_eq!(works, [Work::Copy, Work::Compare, Work::MakeDirectory]);
+    [1, 2, 3, 4].into_iter().for_each(|id| apart.done(id));
+    assert!(apart.machine.is_finished());
+    assert_eq!((apart.summary().files, apart.summary().failed, apart.summary().exit_code), (3, 0, exit::OK));
+    let same = run(true);
+    assert!(same.machine.is_finished());
+    assert_eq!((same.summary().files, same.summary().failed), (0, 4), "what is in the directory, too");
+    assert!(same.summary().failures.iter().all(|failure| failure.fault.code == FaultCode::AlreadyExists));
+    let first = &same.summary().failures[0].fault;
+    assert!(first.detail.contains("'OTHER'") && first.subject == "/d/1", "{first:?}");
+}
+
+#[test]
+fn a_session_that_is_lost_before_a_name_was_told_apart_is_no_answer() {
+    let mut bench = Bench::new(options(1, 1));
+    let item = Item { twins: vec![b"OTHER".to_vec()], ..item(1, 10) };
+    bench.put(Input::Planned(Action::Copy { item }));
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    let attempt = bench.job(1).1.attempt;
+    bench.put(Input::ItemDone { attempt, bytes: 10, verified: Verification::NotAsked });
+    assert_eq!(bench.summary().files, 0, "that says nothing of the name");
+    let fault = Fault::new(FaultCode::ConnectionLost, "test").side(Side::Network);
+    let mut bench = Bench::new(options(1, 1));
+    let item = Item { twins: vec![b"OTHER".to_vec()], ..self::item(1, 10) };
+    bench.put(Input::Planned(Action::Copy { item }));
+    bench.open_all();
+    bench.put(Input::SessionLost { slot: Slot(0), fault });
+    while bench.jobs.len() < 2 {
+        bench.tick_to_timeout();
+        bench.open_all();
+    }
+    assert_eq!(bench.job(1).1.work, Work::TellApart);
 }
 
 #[test]

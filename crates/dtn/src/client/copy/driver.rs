@@ -288,6 +288,7 @@ impl Driver {
             modified: None,
             range: None,
             attributes: Attributes::default(),
+            twins: Vec::new(),
         };
         self.take(Input::Planned(Action::Refuse { item, fault }));
     }

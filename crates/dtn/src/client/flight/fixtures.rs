@@ -28,6 +28,7 @@ pub fn job(work: Work) -> Job {
         modified: None,
         range: None,
         attributes: Attributes::default(),
+        twins: Vec::new(),
     };
     Job { attempt: Attempt { item: item.id, number: 1 }, work, item, received: RangeSet::new() }
 }

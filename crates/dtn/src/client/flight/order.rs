@@ -23,6 +23,10 @@ pub enum Purpose {
     DestinationSum,
     /// A directory, link or attribute is made.
     Make,
+    /// A directory is made of the item's name, beside those of others: refused where it is one of theirs.
+    TellApart,
+    /// What that needs is made, or removed again.
+    Trial,
     /// The unfinished copy of a chunked file is made or found.
     Open,
     /// What has the final name now.

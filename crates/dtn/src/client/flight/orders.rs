@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::auto;
+use whimbrel_engine::plan::Item;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::{LeafSpec, Mode, Op, ReceiveSpec, SendSpec, WriteKind};
@@ -13,6 +14,8 @@ use super::proof::Proof;
 use crate::client::checksum::SharedChecksum;
 use crate::client::chunk;
 use crate::client::pair::Role;
+use crate::client::run::RunId;
+use crate::client::temporary;
 
 /// Interval of progress and restart markers.
 const MARKERS: Duration = Duration::from_secs(1);
@@ -42,11 +45,29 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
     match &job.work {
         Work::Copy => copy_orders(job, manner),
         Work::Compare => sum_orders(job, manner),
+        Work::TellApart => trial_orders(item),
         Work::MakeDirectory => make(Op::MakeDirectory(item.destination.clone())),
         Work::Symlink { .. } => link_orders(job),
         Work::SetAttributes => attribute_orders(job, &item.destination, Given::default()),
         Work::Open { .. } | Work::Chunk { .. } | Work::Commit => Vec::new(),
     }
+}
+
+/// Makes directories of the names that are to be told apart, in one of its own beside the item, and removes all of them: what file
+/// systems disregard of names, no server tells.
+fn trial_orders(item: &Item) -> Vec<Order> {
+    let directory = temporary::directory_of(&item.destination);
+    let name = &item.destination[directory.len()..];
+    let place = temporary::trial(&item.destination, RunId::fresh());
+    let within = |name: &[u8]| [&place[..], b"/", name].concat();
+    let names = || item.twins.iter().map(Vec::as_slice).chain([name]);
+    let trial = |op| Order::destination(Purpose::Trial, op);
+    let mut orders = vec![Order::destination(Purpose::Make, Op::MakeDirectory(place.clone()))];
+    orders.extend(item.twins.iter().map(|other| trial(Op::MakeDirectory(within(other)))));
+    orders.push(Order::destination(Purpose::TellApart, Op::MakeDirectory(within(name))));
+    orders.extend(names().map(|name| trial(Op::RemoveDirectory(within(name)))));
+    orders.push(trial(Op::RemoveDirectory(place)));
+    orders
 }
 
 /// The operation that makes a link; none for any other job.
@@ -263,6 +284,31 @@ mod tests {
     fn where_the_source_comes_first_nothing_else_is_asked() {
         let first = orders(&job(Work::Copy), &Manner { named: Named::SourceFirst, ..manner() });
         assert_eq!(purposes(&first), [Purpose::SourceSum]);
+    }
+
+    #[test]
+    fn names_are_told_apart_in_a_directory_of_their_own_of_which_nothing_is_left() {
+        let mut job = job(Work::TellApart);
+        job.item.destination = b"/d/readme".to_vec();
+        job.item.twins = vec![b"README".to_vec()];
+        let (mut made, mut removed) = (Vec::new(), Vec::new());
+        for order in orders(&job, &manner()) {
+            match order.op {
+                Op::MakeDirectory(path) => made.push((order.purpose, path)),
+                Op::RemoveDirectory(path) => removed.push(path),
+                other => panic!("{other:?}"),
+            }
+        }
+        let place = made[0].1.clone();
+        assert!(place.starts_with(b"/d/.whimbrel-"), "{place:?}");
+        let purposes: Vec<_> = made.iter().map(|(purpose, _)| *purpose).collect();
+        assert_eq!(purposes, [Purpose::Make, Purpose::Trial, Purpose::TellApart]);
+        assert_eq!(
+            (made[1].1.clone(), made[2].1.clone()),
+            ([&place[..], b"/README"].concat(), [&place[..], b"/readme"].concat())
+        );
+        let all: Vec<_> = [1, 2, 0].into_iter().map(|index: usize| made[index].1.clone()).collect();
+        assert_eq!(removed, all);
     }
 
     #[test]

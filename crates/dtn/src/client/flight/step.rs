@@ -31,6 +31,11 @@ pub enum Step {
         /// It was there.
         existed: bool,
     },
+    /// It is found out whether the destination tells the item's name from others.
+    TellApart {
+        /// It is one of theirs.
+        is_same: bool,
+    },
     /// A link is made.
     Link {
         /// What has its name is removed first.
@@ -46,6 +51,7 @@ impl Step {
         match job.work {
             Work::Copy => Self::Copy(CopyStep::new(manner)),
             Work::MakeDirectory => Self::MakeDirectory { existed: false },
+            Work::TellApart => Self::TellApart { is_same: false },
             Work::Symlink { .. } => Self::Link { replaces: false },
             _ => Self::Simple,
         }

@@ -161,6 +161,7 @@ mod tests {
             modified: None,
             range: None,
             attributes: whimbrel_engine::plan::Attributes::default(),
+            twins: Vec::new(),
         }
     }
 

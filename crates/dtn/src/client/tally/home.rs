@@ -121,13 +121,13 @@ impl Home {
     /// In place also when it begins: servers replace a file under a hidden name, and where they crash, or lose their power before
     /// the new name is durable, that would stay behind, where no later run looks for a tally.
     pub async fn store(&mut self, at: u64, bytes: &[u8], exists: bool) -> bool {
-        let is_clear = at > 0 || !exists || self.remove().await;
-        let path = &self.place.path;
-        let Some(target) = &self.place.target else {
-            let (path, bytes) = (here(path), bytes.to_vec());
+        let Some(target) = self.place.target.clone() else {
+            let (path, bytes) = (here(&self.place.path), bytes.to_vec());
             return blocking(move || write(&path, at, &bytes)).await.is_ok();
         };
-        let Some(remote) = self.sessions.with(target).await else { return false };
+        let is_clear = at > 0 || !exists || self.remove().await;
+        let path = &self.place.path;
+        let Some(remote) = self.sessions.with(&target).await else { return false };
         let write = if is_clear { WriteKind::Adjusted { offset: at } } else { WriteKind::Replace };
         let mut stored = in_time(data::store_as(remote, path, write, bytes)).await;
         if at == 0 && is_clear && stored.as_ref().is_err_and(|fault| !fault.is_temporary()) {
@@ -135,7 +135,7 @@ impl Home {
             stored = in_time(data::store_as(remote, path, WriteKind::Replace, bytes)).await;
         }
         let done = stored.is_ok();
-        self.sessions.judge(target, stored);
+        self.sessions.judge(&target, stored);
         done
     }
 

@@ -106,6 +106,9 @@ impl Worker {
             Step::Simple if flight.job.work == Work::Compare => {
                 self.report(Input::ItemCompared { attempt, equal: flight.evidence.sums_agree() });
             }
+            Step::TellApart { is_same } => {
+                self.report(Input::ItemCompared { attempt, equal: *is_same });
+            }
             Step::MakeDirectory { .. } | Step::Link { .. } | Step::Simple => {
                 if matches!(flight.step, Step::MakeDirectory { existed: false }) {
                     self.shared.directory_made(&flight.job.item);

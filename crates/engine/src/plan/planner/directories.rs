@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Directory, Entries, Listing, Names, Open, Pending, Place, Planner};
+use super::{Directory, Entries, Listing, Met, Names, Open, Pending, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind, join};
 use crate::plan::{Action, DirectoryId, Links, Query, QueryId};
@@ -14,7 +14,8 @@ impl Planner {
     pub(super) fn enter(&mut self, place: Place, object: Object, exists: bool) -> Option<Query> {
         let id = DirectoryId(self.next_directory);
         self.next_directory += 1;
-        if !exists {
+        // Where it may be another directory that is seen, its name is told apart before anything goes into it.
+        if !exists || !place.twins.is_empty() {
             let mut item = self.item(&place);
             item.size = Some(0);
             self.actions.push_back(Action::MakeDirectory { item, directory: id });
@@ -31,6 +32,7 @@ impl Planner {
             destination_done: !list_destination,
             source_done: false,
             met: (self.options.links == Links::Copy).then(HashSet::new),
+            copied: Met::default(),
             source_broken: false,
             waiting: Vec::new(),
             children: Vec::new(),
@@ -44,11 +46,11 @@ impl Planner {
         };
         if listing.destination_done {
             let is_met = listing.met.as_mut().is_some_and(|met| !met.insert(xxh3_64(&object.path)));
-            let (id, existing) = (listing.directory, listing.existing.remove(&object.path));
+            let existing = listing.existing.remove(&object.path);
             if let (None, Some(absent)) = (&existing, &mut listing.absent) {
                 absent.insert(&object.path);
             }
-            let child = self.plan_entry(id, object, existing, is_met);
+            let child = self.plan_entry(query, object, existing, is_met);
             if let (Some(child), Some(Open::Listing(listing))) = (child, self.open.get_mut(&query)) {
                 listing.children.push(child);
             }
@@ -60,7 +62,7 @@ impl Planner {
     /// `is_met`: the listing has brought the name before.
     fn plan_entry(
         &mut self,
-        id: DirectoryId,
+        query: QueryId,
         object: Object,
         existing: Option<Object>,
         is_met: bool,
@@ -72,7 +74,10 @@ impl Planner {
             self.filtered += 1;
             return None;
         }
+        let Some(Open::Listing(listing)) = self.open.get_mut(&query) else { return None };
+        let id = listing.directory;
         let directory = self.directories.get(&id)?;
+        let twins = listing.copied.meet(b"", &object.path, existing.is_some());
         let place = Place {
             root: directory.place.root,
             parent: Some(id),
@@ -81,6 +86,7 @@ impl Planner {
             depth: directory.place.depth + 1,
             range: None,
             links: self.options.links,
+            twins,
         };
         let is_no_name = object.path.is_empty() || object.path.contains(&b'/') || object.path.contains(&0);
         let wrong = match (is_no_name, is_met) {

@@ -48,7 +48,11 @@ impl Planner {
         item.range = range;
         item.modified = object.modified;
         item.attributes = self.attributes(object);
-        let verdict = self.unless_finished(verdict, &item, existing);
+        let verdict = match self.unless_finished(verdict, &item, existing) {
+            // What is seen may be the copy of another.
+            Verdict::Skip(_) if !item.twins.is_empty() => Verdict::Copy,
+            verdict => verdict,
+        };
         if !matches!(verdict, Verdict::Skip(_)) && self.would_go_through(existing) {
             let fault = Fault::new(FaultCode::AlreadyExists, "copy").on_path(&item.destination);
             let fault = fault.side(Side::Destination).detail(LEADS_ELSEWHERE);
@@ -157,6 +161,7 @@ impl Planner {
             modified: None,
             range: None,
             attributes: Attributes::default(),
+            twins: place.twins.clone(),
         }
     }
 

@@ -121,10 +121,12 @@ impl Planner {
             unreachable!("a root is planned when its source is known");
         };
         let refused = demanded(&root, &object);
-        let place = self.root_place(id, root);
+        let mut place = self.root_place(id, root);
         if let Some(fault) = refused {
             return self.refuse(&place, fault);
         }
+        let (directory, name) = split(&place.destination);
+        place.twins = self.met.meet(directory, name, existing.is_some());
         if let Some(child) = self.plan_object(place, object, existing) {
             self.pending.push(child);
         }
@@ -137,8 +139,15 @@ impl Planner {
     fn root_place(&self, id: RootId, root: Root) -> Place {
         let links = self.root_links(&root);
         let Root { source, destination, range, .. } = root;
-        Place { root: id, parent: None, source, destination, depth: 0, range, links }
+        Place { root: id, parent: None, source, destination, depth: 0, range, links, twins: Vec::new() }
     }
+}
+
+/// The directory of a path, with the slash at its end, and the name in it.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let slashes = path.iter().rev().take_while(|byte| **byte == b'/').count();
+    let path = &path[..path.len() - slashes];
+    path.split_at(path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1))
 }
 
 /// Why a source is not what was demanded of it.
