@@ -8,23 +8,18 @@ use socket2::{SockRef, TcpKeepalive};
 use whimbrel_sys::socket;
 use whimbrel_transport::tcp::LONGEST_RTO;
 
-/// For clients: some wait for hours while others move their data.
+/// For clients and their servers: some wait for hours while others move their data.
 pub const CONTROL: Duration = Duration::from_secs(60);
 
 /// For a front and its data nodes: a host that died holds up transfers until it is missed.
 pub const NODE: Duration = Duration::from_secs(15);
 
-/// Sends small messages at once, without waiting to fill a segment, which costs a round trip; and what was lost as soon again
-/// as on data channels.
-pub fn send_at_once(socket: impl AsFd) -> io::Result<()> {
-    socket::set_nodelay(&socket, true)?;
-    socket::set_rto_max(&socket, LONGEST_RTO).map(drop)
-}
-
-/// Sends at once, and probes a peer that has been silent for `silence` until it has missed a few probes a third of that apart;
-/// then the connection fails.
+/// Sends small messages at once, without waiting to fill a segment, which costs a round trip, and what was lost as soon again
+/// as on data channels; and probes a peer that has been silent for `silence` until it has missed a few probes a third of that
+/// apart: then the connection fails.
 pub fn set(socket: impl AsFd, silence: Duration) -> io::Result<()> {
-    send_at_once(&socket)?;
+    socket::set_nodelay(&socket, true)?;
+    socket::set_rto_max(&socket, LONGEST_RTO)?;
     let socket = SockRef::from(&socket);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(silence).with_interval(silence / 3))
 }

@@ -33,8 +33,9 @@ pub(super) type Writer<'a> = Box<dyn AsyncWrite + Send + Unpin + 'a>;
 impl Stream {
     /// A connected socket, with the addresses of server and client.
     pub(super) fn tcp(stream: TcpStream) -> io::Result<(Self, SocketAddr, SocketAddr)> {
-        // Flights of commands are complete when they are written.
-        keepalive::send_at_once(&stream)?;
+        // Flights of commands are complete when they are written. Firewalls forget who is silent, and a server may be gone while
+        // its answer is awaited.
+        keepalive::set(&stream, keepalive::CONTROL)?;
         let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
         Ok((Self::Tcp(stream), peer, local))
     }
@@ -114,5 +115,22 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Met(stream) | Self::Ssh(stream, _) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::SockRef;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_is_gone_is_missed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+        let connected = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
+        let (Stream::Tcp(stream), ..) = Stream::tcp(connected).expect("a stream") else { panic!("of another kind") };
+        assert_eq!(SockRef::from(&stream).tcp_keepalive_time().expect("asked"), keepalive::CONTROL);
+        assert!(SockRef::from(&stream).keepalive().expect("asked"));
     }
 }
