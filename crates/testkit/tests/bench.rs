@@ -1,6 +1,7 @@
 //! The comparison says by its exit status whether it could measure, and how it came out only where `--strict` asks for that.
 
 use std::fs;
+use std::path::Path;
 
 use whimbrel_testkit::peers::Tool;
 
@@ -15,9 +16,11 @@ fn help_succeeds_and_a_wrong_command_line_is_told_apart_from_a_failure() {
 
 #[test]
 fn without_the_program_to_measure_it_fails_and_says_what_is_missing() {
-    let directory = tempfile::tempdir().expect("directory");
+    let bench = Path::new(env!("CARGO_BIN_EXE_bench"));
+    let directory = tempfile::tempdir_in(bench.parent().expect("a directory of programs")).expect("directory");
     let alone = directory.path().join("bench");
-    fs::copy(env!("CARGO_BIN_EXE_bench"), &alone).expect("copied");
+    // A copy could not be started while what the other test starts has it open, too.
+    fs::hard_link(bench, &alone).expect("linked");
     let run = Tool::new(&alone).args(["--quick", "--only", "mem"]).run_failing();
     assert_eq!(run.code(), Some(1));
     assert!(run.stderr_text().contains("build it first"), "{run}");
