@@ -4,10 +4,11 @@
 
 mod mover_support;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use mover_support::{Answer, Node, extended, pattern, receive, send};
+use mover_support::{Answer, Node, extended, pattern, receive, send, stream};
 use whimbrel_connector::faults::{Calls, Faulty, Operation, Script, When};
 use whimbrel_connector::posix::{DirectOptions, Posix, PosixOptions};
 use whimbrel_engine::FaultCode;
@@ -146,6 +147,47 @@ fn a_client_that_wants_it_gets_no_answer_before_the_copy_is_synced() {
         received.done();
         assert_eq!(script.calls(Operation::Sync) > syncs, durable);
     }
+}
+
+#[test]
+fn storage_begins_with_a_long_file_while_the_rest_is_under_way() {
+    const LONG: usize = 12 << 20;
+    for (params, always, wanted) in [(extended(2), true, false), (extended(2), false, true), (stream(), true, false)] {
+        let (mut node, script) = node_that_syncs(always);
+        node.write("source", &pattern(LONG));
+        let movers = node.pair(&params);
+        let (synced, seen) = mpsc::channel();
+        // Nobody listens any more once it has been waited for.
+        script.hook(move |operation, _| {
+            if operation == Operation::Sync {
+                let _ = synced.send(());
+            }
+        });
+        let (seen, written) = (Mutex::new(seen), AtomicUsize::new(0));
+        script.meter(move |operation, bytes| {
+            if operation != Operation::WriteAt {
+                return;
+            }
+            let before = written.fetch_add(bytes, Ordering::Relaxed);
+            if (1..=bytes).contains(&(LONG * 2 / 3).saturating_sub(before)) {
+                seen.lock().unwrap().recv_timeout(Duration::from_secs(10)).expect("a sync before the end");
+            }
+        });
+        let to = ReceiveSpec { durable: wanted, ..receive("/copy") };
+        let (_, received) = node.copy(movers, send("/source"), to);
+        assert_eq!(received.bytes(), LONG as u64);
+        assert!(node.read("copy") == pattern(LONG));
+    }
+}
+
+#[test]
+fn storage_is_left_alone_where_nobody_asks_for_durable_copies() {
+    let (mut node, script) = node_that_syncs(false);
+    node.write("source", &pattern(12 << 20));
+    let movers = node.pair(&extended(2));
+    let (_, received) = node.copy(movers, send("/source"), receive("/copy"));
+    received.done();
+    assert_eq!(script.calls(Operation::Sync), 0);
 }
 
 #[test]

@@ -146,7 +146,8 @@ impl Plan {
     pub fn options(&self, facts: &Facts) -> TransferOptions {
         let options = TransferOptions::tuned(&facts.tune_input(), &self.tuning);
         let unequal = facts.pairs() > 1;
-        TransferOptions { chunking: self.chunking.value, unequal, max_rate: facts.max_rate, ..options }
+        let (chunking, alone) = (self.chunking.value, facts.alone());
+        TransferOptions { chunking, unequal, alone, max_rate: facts.max_rate, ..options }
     }
 }
 
@@ -348,7 +349,10 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
         at_most(u64::from(processors.saturating_mul(4)), "four for each processor: more only wait for each other");
     }
     if let Some((end, _)) = facts.starved() {
-        at_most(u64::from(facts.pairs() * end.sessions(facts.more_to_come)), STARVED);
+        let alone = facts.alone().filter(|_| facts.more_to_come);
+        let alone =
+            alone.map_or(String::new(), |alone| format!(", above all of files from {}", ByteCount(alone.least)));
+        at_most(u64::from(facts.pairs() * end.sessions(facts.more_to_come)), &format!("{STARVED}{alone}"));
     }
     if !facts.more_to_come && facts.sizes.files() > 0 {
         at_most(facts.pieces(), "one for each file or part");

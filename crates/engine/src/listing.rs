@@ -111,6 +111,17 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
+/// The directory of a path, with the slash at its end, and the name in it: what [`join`] puts together.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    path.split_at(path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1))
+}
+
+/// A path without slashes at its end; of one that is nothing else, one stays.
+pub fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(1, |at| at + 1);
+    &path[..end.min(path.len())]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +133,21 @@ mod tests {
         assert_eq!(join(b"/", b"b"), b"/b");
         assert_eq!(join(b"", b"b"), b"b");
         assert_eq!(join(b"/a", b""), b"/a");
+    }
+
+    #[test]
+    fn slashes_at_the_end_are_no_part_of_a_path() {
+        assert_eq!(
+            (trimmed(b"/a//"), trimmed(b"//"), trimmed(b"/a"), trimmed(b"")),
+            (&b"/a"[..], &b"/"[..], &b"/a"[..], &b""[..])
+        );
+    }
+
+    #[test]
+    fn what_was_joined_is_split_again() {
+        for (directory, name) in [(&b"/a/"[..], &b"b"[..]), (b"/", b"b"), (b"", b"b"), (b"/a/", b"")] {
+            assert_eq!(split(&join(directory, name)), (directory, name));
+        }
     }
 
     #[test]

@@ -109,6 +109,11 @@ impl Progress {
         }
     }
 
+    /// Bytes moved by the network since the start, those moved twice counted twice; never less than before.
+    pub fn bytes_moved(&self) -> u64 {
+        self.bytes_moved
+    }
+
     /// The numbers at `now`.
     pub fn snapshot(&self, now: Instant) -> Snapshot {
         let counts = &self.counts;

@@ -83,7 +83,7 @@ mod slot;
 mod tests;
 
 pub use messages::{Attempt, Command, Input, Job, Opening, Phase, Slot, Work};
-pub use options::{Chunking, StallPolicy, TransferOptions};
+pub use options::{Alone, Chunking, StallPolicy, TransferOptions};
 
 use budget::Budget;
 use directories::Directories;

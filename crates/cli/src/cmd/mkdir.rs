@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use whimbrel_dtn::client::end::End;
 use whimbrel_dtn::client::options::Place;
-use whimbrel_engine::listing::ObjectKind;
+use whimbrel_engine::listing::{ObjectKind, trimmed};
 use whimbrel_engine::plan::quote_path;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::Op;
@@ -74,9 +74,4 @@ async fn make_unless_there(end: &mut End, path: &[u8]) -> Result<(), Fault> {
         Some(_) => Err(Fault::new(FaultCode::AlreadyExists, "make directory").on_path(path)),
         None => Err(fault),
     }
-}
-
-fn trimmed(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(1, |at| at + 1);
-    &path[..end.min(path.len())]
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use whimbrel_engine::listing::{Object, Timestamp, join};
+use whimbrel_engine::listing::{Object, Timestamp, join, split};
 use whimbrel_engine::plan::{Earlier, Finished, Item, SyncLevel};
 use whimbrel_engine::tally::{Identity, Mark, Tally, encode_bound, encode_header};
 
@@ -59,7 +59,7 @@ impl Places {
         let name = [NAME, hex(&copy).as_bytes()].concat();
         let inside = tells_files.then(|| destination.with_path(join(&destination.path, &name)));
         let trimmed = trimmed(&destination.path);
-        let (above, own) = trimmed.split_at(directory_of(trimmed).len());
+        let (above, own) = split(trimmed);
         let beside = (!own.is_empty() && !matches!(own, b"." | b".." | b"~"))
             .then(|| destination.with_path([above, &name].concat()));
         (beside.is_some() || inside.is_some()).then_some(Self { copy, beside, inside })

@@ -3,7 +3,7 @@
 //! `.NAME.whimbrel-RUN` is a file that moves as a whole, `.NAME.whimbrel-RUN-VERSION` one that moves in chunks. Beside the
 //! latter are `...-kept`, what is proven of it, and `...-live`, a directory that its run makes again and again.
 
-use whimbrel_engine::listing::Timestamp;
+use whimbrel_engine::listing::{self, Timestamp};
 use whimbrel_engine::plan::Item;
 use whimbrel_transport::digest::Algorithm;
 
@@ -69,12 +69,12 @@ pub fn trial(path: &[u8], run: RunId) -> Vec<u8> {
 
 /// The directory of a path, with the slash at its end.
 pub fn directory_of(path: &[u8]) -> &[u8] {
-    &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
+    listing::split(path).0
 }
 
 /// The directory of a path, with the slash at its end, and what the names of its unfinished copies begin with.
 pub fn split(path: &[u8]) -> (&[u8], Vec<u8>) {
-    let (directory, name) = path.split_at(directory_of(path).len());
+    let (directory, name) = listing::split(path);
     if name.len() <= LONGEST_NAME {
         return (directory, [b".", name].concat());
     }
@@ -132,7 +132,7 @@ impl Name {
 
 /// Whether a path has the form of an unfinished copy's name, whose place it must not take.
 pub fn is_temporary_name(path: &[u8]) -> bool {
-    Name::parse(&path[directory_of(path).len()..]).is_some()
+    Name::parse(listing::split(path).1).is_some()
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn last(path: &[u8]) -> &[u8] {
-        &path[directory_of(path).len()..]
+        listing::split(path).1
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! begin, join, write, finish, commit: only the commit gives the file its name. What a failed
 //! receive has stored stays for a restart, unless it stored nothing or its checksum is wrong.
 
+mod behind;
 mod file;
 mod flow;
 

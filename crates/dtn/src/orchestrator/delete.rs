@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tokio::sync::mpsc;
 use whimbrel_engine::dispatch::{Assignment, Credential, End, WorkItem};
-use whimbrel_engine::listing::{Object, ObjectKind, join};
+use whimbrel_engine::listing::{Object, ObjectKind, join, split, trimmed};
 use whimbrel_engine::plan::{Links, PlanOptions};
 use whimbrel_engine::task::DeleteOptions;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -16,7 +16,7 @@ use super::hold::Standing;
 use super::items;
 use super::keys::Keys;
 use super::removal::{Aim, Found, Removal, root};
-use super::site::{self, Reach, trimmed};
+use super::site::{self, Reach};
 use super::work::Desk;
 use crate::client::dtns::Dtns;
 use crate::client::end::End as Session;
@@ -113,13 +113,6 @@ fn whole(site: &Reach, path: &[u8]) -> Result<Option<Object>, Fault> {
         return Err(fault.detail("this is the collection itself: name what in it is to be deleted"));
     }
     Ok(None)
-}
-
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|&byte| byte == b'/') {
-        Some(at) => (&path[..=at], &path[at + 1..]),
-        None => (b"", path),
-    }
 }
 
 async fn matching(label: &str, site: &Reach, directory: &[u8], pattern: &[u8]) -> Result<Vec<Object>, Fault> {

@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 use rustix::io::DupFlags;
 use uuid::Uuid;
 use whimbrel_engine::dispatch::{Credential, Server, Site};
+use whimbrel_engine::listing::trimmed;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::url::{self, Location, Remote, Scheme};
 use whimbrel_trust::pins::Fingerprint;
@@ -163,12 +164,6 @@ pub(super) fn session(label: &str) -> SessionOptions {
     let label = label.trim();
     let label = (!label.is_empty()).then(|| label.chars().take(128).collect());
     SessionOptions { label, trust: Trust::default().named_only(), ..SessionOptions::default() }
-}
-
-/// Without slashes at the end.
-pub(super) fn trimmed(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(1, |at| at + 1);
-    &path[..end.min(path.len())]
 }
 
 /// The servers of a site.
@@ -326,13 +321,5 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
         drop(reach);
         assert!(!fs::read_link(&path).is_ok_and(|place| place.starts_with("/memfd:proxy (deleted)")));
-    }
-
-    #[test]
-    fn slashes_at_the_end_say_nothing_here() {
-        assert_eq!(
-            (trimmed(b"/a//"), trimmed(b"//"), trimmed(b"/a"), trimmed(b"")),
-            (&b"/a"[..], &b"/"[..], &b"/a"[..], &b""[..])
-        );
     }
 }

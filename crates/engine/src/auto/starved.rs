@@ -5,6 +5,8 @@
 //! meanwhile, which costs the group nothing: the more room there is, the more is sent for the same share.
 
 use super::{ASSUMED_NEAR_RATE, Choice, Facts, LEAF, choice};
+use crate::transfer::Alone;
+use crate::tune::Setting;
 
 /// Bytes per second that a source sends with a whole processor, and that a destination stores and reads back, about, as measured;
 /// rather less.
@@ -25,6 +27,11 @@ pub const UNPACED: [&str; 2] = ["cubic", "reno"];
 /// reply for each file, and makes those of several sessions together.
 const OF_MANY_FROM: u32 = 2;
 const OF_MANY_TO: u32 = 3;
+
+/// What makes a file so long that such a destination had better take one at a time, for each node: it is busy with it for so many
+/// round trips, which pass between two files of a session, and for so many seconds.
+const ALONE_ROUND_TRIPS: f64 = 10.0;
+const ALONE_SECONDS: f64 = 0.5;
 
 /// Why there are few sessions and no parts: each costs a processor that has no time to spare.
 pub(super) const STARVED: &str =
@@ -70,6 +77,15 @@ impl Facts {
         Some(((each * STARVED_SECONDS) as u64).max(LEAF))
     }
 
+    /// Files that such a destination takes one at a time, where the user does not say how many.
+    pub(super) fn alone(&self) -> Option<Alone> {
+        let (end, rate) = self.starved()?;
+        let trips = self.rtt.or(self.control_rtt).unwrap_or_default().as_secs_f64() * ALONE_ROUND_TRIPS;
+        let least = (rate / f64::from(self.pairs()) * trips.max(ALONE_SECONDS)) as u64;
+        let may = end == Starved::Destination && self.fixed.concurrency == Setting::Auto;
+        may.then(|| Alone { least, sessions: self.pairs() })
+    }
+
     fn is_source_starved(&self) -> bool {
         self.starved().is_some_and(|(end, _)| end == Starved::Source)
     }
@@ -93,6 +109,8 @@ pub(super) fn congestion(facts: &Facts) -> Option<Choice<Option<String>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::tests::{GIB, MIB, chunk, facts};
     use super::super::{EndFacts, plan};
     use super::*;
@@ -120,6 +138,14 @@ mod tests {
         let mut stored = starved.clone();
         (stored.source.processors, stored.destination.processors) = (None, Some(0.02));
         assert_eq!(plan(&stored).tuning.concurrency.value, 3, "and replies are made together");
+        // 24 MB/s: shorter than half a second, or ten round trips, a file is not worth a session's wait for the next.
+        let alone = |facts: &Facts| plan(facts).options(facts).alone;
+        assert_eq!(alone(&stored), Some(Alone { least: 12_000_000, sessions: 1 }));
+        let far = Facts { rtt: Some(Duration::from_millis(200)), ..stored.clone() };
+        assert_eq!(alone(&far).map(|alone| alone.least), Some(48_000_000));
+        assert!(plan(&far).tuning.concurrency.reason.ends_with("above all of files from 48.0 MB"), "{:?}", plan(&far));
+        stored.fixed.concurrency = Setting::Fixed(3);
+        assert_eq!((alone(&stored), alone(&starved)), (None, None), "the user's word, and a source's files");
         // 30 s of 2 % of 3 GB/s: whatever files are still to be found, shorter ones stay whole.
         let piece = 1_800_000_000;
         assert_eq!(many.chunking.value.map(|chunking| chunking.threshold), Some(piece));

@@ -32,7 +32,12 @@ fn bytes_moved_again_after_a_restart_count_once_and_are_wasted_once() {
     progress.moved(now, file.id, 60);
     progress.file_done(now, &file, &Verification::NotAsked);
     let snapshot = progress.snapshot(now);
-    assert_eq!((snapshot.bytes_done, snapshot.bytes_wasted), (100, 20));
+    assert_eq!((snapshot.bytes_done, snapshot.bytes_wasted, progress.bytes_moved()), (100, 20, 120));
+    // What an earlier run has brought is no measure of what the path carries.
+    let resumed = item(1, Some(1000));
+    progress.file_found(resumed.size);
+    progress.attempt(&resumed, 1, 900);
+    assert_eq!((progress.snapshot(now).bytes_done, progress.bytes_moved()), (1000, 120));
 }
 
 #[test]

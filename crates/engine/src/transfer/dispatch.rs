@@ -33,7 +33,7 @@ impl TransferMachine {
         let mut given = self.queue.bulk() > 0;
         while given && self.budget.allows(now) {
             let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
-            let share = self.queue.large_share(ready);
+            let share = self.queue.large_share(ready).min(self.most_large());
             let whole = self.slots.iter().filter(|slot| !slot.retired && slot.count(Load::Whole) > 0).count();
             let large = self.large_slots();
             let for_whole = self.queue.whole_share(share).max(whole);
@@ -112,7 +112,7 @@ impl TransferMachine {
             return self.with_room(free, depth, room);
         }
         let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
-        let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
+        let reserved = self.queue.large_share(ready).min(self.most_large()).saturating_sub(self.large_slots());
         let mut free: Vec<_> = free.collect();
         free.sort_unstable();
         self.with_room(free.get(reserved..)?.iter().copied(), depth, room)
@@ -146,6 +146,12 @@ impl TransferMachine {
         let free = (0..self.slots.len()).filter(|index| room(&self.slots[*index]));
         let index = free.min_by_key(|index| waits(&self.slots[*index]))?;
         (self.queue.has_control() && waits(&self.slots[index]) < most).then_some(index)
+    }
+
+    /// Most sessions that may move large files, with what waits of them.
+    pub(super) fn most_large(&self) -> usize {
+        let alone = self.options.alone.filter(|alone| self.queue.largest() >= alone.least);
+        alone.map_or(usize::MAX, |alone| alone.sessions.max(1) as usize)
     }
 
     pub(super) fn large_slots(&self) -> usize {

@@ -302,19 +302,16 @@ impl TransferMachine {
             return;
         };
         entry.runs.clear();
-        let next = entry.then.take_if(|_| apart);
-        if let Some(work) = &next {
-            entry.work = work.clone();
-            entry.patience.renew();
-        }
-        let fault = taken_for_another(&entry.item);
-        self.leave_slot(now, slot, attempt);
-        if next.is_some() {
-            self.enqueue(attempt.item, true);
-        } else {
+        let Some(next) = entry.then.take_if(|_| apart) else {
+            let fault = taken_for_another(&entry.item);
+            self.leave_slot(now, slot, attempt);
             self.progress.fault();
-            self.endings.push_back(Ending::Fail(attempt.item, fault));
-        }
+            return self.endings.push_back(Ending::Fail(attempt.item, fault));
+        };
+        entry.work = next;
+        entry.patience.renew();
+        self.leave_slot(now, slot, attempt);
+        self.enqueue(attempt.item, true);
     }
 
     pub(super) fn failed(&mut self, now: Instant, attempt: Attempt, fault: Fault, received: &RangeSet) {

@@ -86,6 +86,15 @@ impl Chunking {
     }
 }
 
+/// Large files that more sessions at a time would make slower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alone {
+    /// Files, or what is left of one in parts, of at least this many bytes.
+    pub least: u64,
+    /// Most sessions that move such; at least 1.
+    pub sessions: u32,
+}
+
 /// How the machine works.
 #[derive(Debug, Clone)]
 pub struct TransferOptions {
@@ -101,6 +110,8 @@ pub struct TransferOptions {
     pub chunking: Option<Chunking>,
     /// Whether sessions may differ much in speed from the start, because an end has several nodes; default no.
     pub unequal: bool,
+    /// Large files that more sessions at a time would make slower. Default `None`: none would be.
+    pub alone: Option<Alone>,
     /// Most bytes per second, as a mean: what begins is paid off before more begins. Default `None`: no bound.
     pub max_rate: Option<u64>,
     /// Items held above which [`super::TransferMachine::wants_more`] says no; default 4096.
@@ -140,6 +151,7 @@ impl Default for TransferOptions {
             small_limit: 16 << 20,
             chunking: None,
             unequal: false,
+            alone: None,
             max_rate: None,
             queue_limit: 4096,
             retry: RetryPolicy::default(),

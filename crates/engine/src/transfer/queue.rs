@@ -165,9 +165,16 @@ impl Queue {
         self.has_whole() || !self.parts.is_empty()
     }
 
-    /// Items that wait; those in chunks are counted by their parts.
-    pub(super) fn len(&self) -> usize {
-        self.control.len() + self.small.len() + self.large.len()
+    /// Number of large items that cannot be divided.
+    pub(super) fn whole(&self) -> usize {
+        self.large.len()
+    }
+
+    /// Bytes of the largest that waits: of a file, or of what is left of one in parts.
+    pub(super) fn largest(&self) -> u64 {
+        let whole = [&self.large, &self.unopened].into_iter().filter_map(|files| files.first().map(|(size, _)| size.0));
+        let parts = self.parts_keys.values().map(|(_, waiting)| *waiting).chain(self.opening.values().copied());
+        whole.chain(parts).max().unwrap_or(0)
     }
 
     /// Bytes of the waiting small items.
@@ -243,7 +250,7 @@ mod tests {
         assert_eq!(queue.pop_large(), Some(ItemId(1)));
         assert_eq!(queue.pop_short(), Some(ItemId(3)));
         assert_eq!(queue.pop_short(), Some(ItemId(4)));
-        assert_eq!(queue.len(), 2);
+        assert_eq!((queue.short(), queue.whole(), queue.largest()), (1, 1, 100));
     }
 
     #[test]

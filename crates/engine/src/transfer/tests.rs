@@ -198,6 +198,25 @@ fn a_large_file_shares_no_session_and_small_ones_keep_theirs() {
 }
 
 #[test]
+fn where_more_at_a_time_only_cost_a_large_file_moves_alone_and_small_ones_beside_it() {
+    let alone = Some(Alone { least: LARGE, sessions: 1 });
+    let mut bench = Bench::new(TransferOptions { alone, ..options(3, 4) });
+    (0..3).for_each(|id| bench.copy(id, LARGE));
+    bench.open_all();
+    assert_eq!((&bench.opens[..], bench.started()), (&[][..], vec![0]), "for one no second session is opened");
+    (3..7).for_each(|id| bench.copy(id, 10));
+    bench.open_all();
+    assert_eq!(bench.started(), (0..1).chain(3..7).collect::<Vec<_>>());
+    assert!((3..7).all(|id| bench.job(id).0 != bench.job(0).0));
+    (0..7).for_each(|id| bench.done(id));
+    assert!([1, 2].map(|id| bench.job(id).0) == [bench.job(0).0; 2], "the session that is open already");
+    let mut bench = Bench::new(TransferOptions { alone, ..options(3, 4) });
+    (0..3).for_each(|id| bench.copy(id, LARGE - 1));
+    bench.open_all();
+    assert_eq!(bench.started(), [0, 1, 2], "shorter ones wait for nobody");
+}
+
+#[test]
 fn what_another_writer_replaced_is_not_gone_on_with() {
     let mut bench = Bench::new(options(1, 1));
     bench.copy(0, 100);

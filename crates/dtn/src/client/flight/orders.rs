@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::auto;
+use whimbrel_engine::listing::split;
 use whimbrel_engine::plan::Item;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_proto::leaf;
@@ -56,8 +57,7 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
 /// Makes directories of the names that are to be told apart, in one of its own beside the item, and removes all of them: what file
 /// systems disregard of names, no server tells.
 fn trial_orders(item: &Item) -> Vec<Order> {
-    let directory = temporary::directory_of(&item.destination);
-    let name = &item.destination[directory.len()..];
+    let (_, name) = split(&item.destination);
     let place = temporary::trial(&item.destination, RunId::fresh());
     let within = |name: &[u8]| [&place[..], b"/", name].concat();
     let names = || item.twins.iter().map(Vec::as_slice).chain([name]);

@@ -11,7 +11,7 @@ use whimbrel_transport::mode_s::{self, Representation, StreamReceive};
 use whimbrel_transport::{Activity, BlockSink, Progress};
 
 use super::file::File;
-use super::{MAX_OFFSET, expected};
+use super::{MAX_OFFSET, behind, expected};
 use crate::mover::dial::{self, in_parallel};
 use crate::mover::failure::Problem;
 use crate::mover::session::{Handle, Rendezvous};
@@ -80,10 +80,12 @@ impl File {
         let interval = spec.range_interval.filter(|_| told);
         let durable = task.node.keeps_durable(spec.durable);
         let ranges = Markers::ranges(task, interval, durable, self.news(durable, &transfer.progress));
+        let behind = behind::store(task, spec, &self.writer, &transfer.progress);
         let received = match handle.params.mode {
             Mode::Stream => self.stream(task, &handle, spec, transfer),
             Mode::Extended => self.extended(task, &mut handle, spec, transfer),
         };
+        drop(behind);
         task.session.put_back(handle);
         performance.end(task);
         if durable {

@@ -2,7 +2,7 @@
 
 use super::{Open, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
-use crate::listing::{Object, ObjectKind};
+use crate::listing::{Object, ObjectKind, split, trimmed};
 use crate::plan::{Existing, Links, Query, QueryId, Root, RootId};
 
 impl Planner {
@@ -125,7 +125,7 @@ impl Planner {
         if let Some(fault) = refused {
             return self.refuse(&place, fault);
         }
-        let (directory, name) = split(&place.destination);
+        let (directory, name) = split(trimmed(&place.destination));
         place.twins = self.met.meet(directory, name, existing.is_some());
         if let Some(child) = self.plan_object(place, object, existing) {
             self.pending.push(child);
@@ -141,13 +141,6 @@ impl Planner {
         let Root { source, destination, range, .. } = root;
         Place { root: id, parent: None, source, destination, depth: 0, range, links, twins: Vec::new() }
     }
-}
-
-/// The directory of a path, with the slash at its end, and the name in it.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let slashes = path.iter().rev().take_while(|byte| **byte == b'/').count();
-    let path = &path[..path.len() - slashes];
-    path.split_at(path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1))
 }
 
 /// Why a source is not what was demanded of it.
