@@ -234,9 +234,9 @@ impl<D: Desk> Loop<D> {
         if self.running.contains_key(&lease) {
             return;
         }
-        // A newer lease of a task takes the place of an older one.
+        // A newer lease of a task takes the place of an older one, which may have reported its end already.
         let older = self.running.values().filter(|running| running.hold.lease.task == lease.task);
-        older.for_each(|running| running.hold.set(Standing::Lost));
+        let older = older.inspect(|running| running.hold.set(Standing::Lost)).count() as u32;
         let (hold, sites) = (Hold::new(lease, assignment.max_rate), Sites::default());
         if self.stopping {
             hold.set(Standing::Stopping);
@@ -245,7 +245,8 @@ impl<D: Desk> Loop<D> {
             line: self.line.clone(),
             hold: hold.clone(),
             limits: self.limits.clone(),
-            fruitless: self.fruitless.get(&lease.task).copied().unwrap_or(0),
+            // Of a run that is not over here it is not known that it brought anything.
+            fruitless: self.fruitless.get(&lease.task).map_or(older, |before| before.saturating_add(older)),
             assignment,
             sites: sites.clone(),
         };
