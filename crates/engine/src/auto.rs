@@ -348,11 +348,8 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
     if let Some(processors) = facts.processors() {
         at_most(u64::from(processors.saturating_mul(4)), "four for each processor: more only wait for each other");
     }
-    if let Some((end, _)) = facts.starved() {
-        let alone = facts.alone().filter(|_| facts.more_to_come);
-        let alone =
-            alone.map_or(String::new(), |alone| format!(", above all of files from {}", ByteCount(alone.least)));
-        at_most(u64::from(facts.pairs() * end.sessions(facts.more_to_come)), &format!("{STARVED}{alone}"));
+    if let Some(Choice { value, reason }) = facts.starved_sessions() {
+        at_most(u64::from(value), &reason);
     }
     if !facts.more_to_come && facts.sizes.files() > 0 {
         at_most(facts.pieces(), "one for each file or part");

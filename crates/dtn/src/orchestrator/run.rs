@@ -234,9 +234,13 @@ impl<D: Desk> Loop<D> {
         if self.running.contains_key(&lease) {
             return;
         }
-        // A newer lease of a task takes the place of an older one, which may have reported its end already.
-        let older = self.running.values().filter(|running| running.hold.lease.task == lease.task);
-        let older = older.inspect(|running| running.hold.set(Standing::Lost)).count() as u32;
+        let mut fruitless = self.fruitless.get(&lease.task).copied().unwrap_or(0);
+        // A newer lease of a task takes the place of an older one. That may have reported its end already, and of a run that is
+        // not over here it is not known that it brought anything.
+        for older in self.running.values().filter(|running| running.hold.lease.task == lease.task) {
+            older.hold.set(Standing::Lost);
+            fruitless = fruitless.saturating_add(1);
+        }
         let (hold, sites) = (Hold::new(lease, assignment.max_rate), Sites::default());
         if self.stopping {
             hold.set(Standing::Stopping);
@@ -245,8 +249,7 @@ impl<D: Desk> Loop<D> {
             line: self.line.clone(),
             hold: hold.clone(),
             limits: self.limits.clone(),
-            // Of a run that is not over here it is not known that it brought anything.
-            fruitless: self.fruitless.get(&lease.task).map_or(older, |before| before.saturating_add(older)),
+            fruitless,
             assignment,
             sites: sites.clone(),
         };

@@ -7,6 +7,7 @@
 use super::{ASSUMED_NEAR_RATE, Choice, Facts, LEAF, choice};
 use crate::transfer::Alone;
 use crate::tune::Setting;
+use crate::units::ByteCount;
 
 /// Bytes per second that a source sends with a whole processor, and that a destination stores and reads back, about, as measured;
 /// rather less.
@@ -46,7 +47,7 @@ pub(super) enum Starved {
 
 impl Starved {
     /// Sessions for each node of it.
-    pub(super) fn sessions(self, many_files: bool) -> u32 {
+    fn sessions(self, many_files: bool) -> u32 {
         match self {
             _ if !many_files => 1,
             Self::Source => OF_MANY_FROM,
@@ -75,6 +76,16 @@ impl Facts {
     pub(super) fn starved_piece(&self) -> Option<u64> {
         let each = self.starved_rate()? / f64::from(self.pairs());
         Some(((each * STARVED_SECONDS) as u64).max(LEAF))
+    }
+
+    /// Most sessions for a starved end.
+    pub(super) fn starved_sessions(&self) -> Option<Choice<u32>> {
+        let (end, _) = self.starved()?;
+        let most = self.pairs() * end.sessions(self.more_to_come);
+        Some(match self.alone().filter(|_| self.more_to_come) {
+            Some(alone) => choice(most, format!("{STARVED}, above all of files from {}", ByteCount(alone.least))),
+            None => choice(most, STARVED),
+        })
     }
 
     /// Files that such a destination takes one at a time, where the user does not say how many.

@@ -33,7 +33,7 @@ impl TransferMachine {
         let mut given = self.queue.bulk() > 0;
         while given && self.budget.allows(now) {
             let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
-            let share = self.queue.large_share(ready).min(self.most_large());
+            let share = self.large_share(ready);
             let whole = self.slots.iter().filter(|slot| !slot.retired && slot.count(Load::Whole) > 0).count();
             let large = self.large_slots();
             let for_whole = self.queue.whole_share(share).max(whole);
@@ -112,7 +112,7 @@ impl TransferMachine {
             return self.with_room(free, depth, room);
         }
         let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
-        let reserved = self.queue.large_share(ready).min(self.most_large()).saturating_sub(self.large_slots());
+        let reserved = self.large_share(ready).saturating_sub(self.large_slots());
         let mut free: Vec<_> = free.collect();
         free.sort_unstable();
         self.with_room(free.get(reserved..)?.iter().copied(), depth, room)
@@ -148,10 +148,16 @@ impl TransferMachine {
         (self.queue.has_control() && waits(&self.slots[index]) < most).then_some(index)
     }
 
-    /// Most sessions that may move large files, with what waits of them.
-    pub(super) fn most_large(&self) -> usize {
-        let alone = self.options.alone.filter(|alone| self.queue.largest() >= alone.least);
-        alone.map_or(usize::MAX, |alone| alone.sessions.max(1) as usize)
+    /// How many of so many sessions large items deserve and may have.
+    fn large_share(&self, ready: usize) -> usize {
+        let share = self.queue.large_share(ready);
+        self.most_large().map_or(share, |most| share.min(most))
+    }
+
+    /// Most sessions that may move large items, with what waits of them; `None`: no bound.
+    pub(super) fn most_large(&self) -> Option<usize> {
+        let alone = self.options.alone.filter(|alone| self.queue.largest() >= alone.least)?;
+        Some(alone.sessions.max(1) as usize)
     }
 
     pub(super) fn large_slots(&self) -> usize {

@@ -178,8 +178,8 @@ impl TransferMachine {
     pub(super) fn open_sessions(&mut self, now: Instant) {
         let running: usize = self.slots.iter().map(|slot| slot.pipeline.len()).sum();
         let most = self.slots.iter().filter(|slot| !slot.retired).count();
-        let large =
-            self.most_large().saturating_sub(self.large_slots()).min(self.queue.whole() + self.chunk_sessions());
+        let large = self.queue.whole() + self.chunk_sessions();
+        let large = self.most_large().map_or(large, |most| large.min(most.saturating_sub(self.large_slots())));
         let wanted = (self.queue.short() + large + running).min(most);
         let mut open = self.slots.iter().filter(|slot| slot.is_open() && !slot.retired).count();
         for index in 0..self.slots.len() {

@@ -335,12 +335,12 @@ impl Driver {
         let left = state.bytes_total.saturating_sub(state.bytes_done) as f64 / state.rate.max(1.0);
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
         self.shared.left.set(left);
-        let moved = self.machine.progress().bytes_moved();
         let Some(controller) = &mut self.controller else { return };
         // Of several nodes each has a link of its own, and a full one says nothing about the path. Nor do longer round trips to
         // an end whose processors are busy: it answers late.
         let answers_late = self.explain.bottleneck.is_some_and(Bottleneck::is_a_processor);
         let full = self.shared.queued.get() && self.plan.0.pairs() == 1 && !answers_late;
+        let moved = self.machine.progress().bytes_moved();
         if let Some(sessions) = controller.tick(now, moved, left, full) {
             self.explain.changed(&sessions);
             self.take(Input::Concurrency { sessions: sessions.value });
