@@ -79,6 +79,9 @@ mod sessions;
 #[cfg(test)]
 mod simulation;
 mod slot;
+mod soonest;
+#[cfg(test)]
+mod soonest_tests;
 #[cfg(test)]
 mod tests;
 
@@ -91,6 +94,7 @@ use entry::Entry;
 use lag::Look;
 use queue::{Class, Queue};
 use slot::{SlotData, SlotState};
+use soonest::HeldBack;
 
 /// The machine.
 #[derive(Debug)]
@@ -114,6 +118,8 @@ pub struct TransferMachine {
     budget: Budget,
     /// What sessions that others wait for have moved; `None`: none does.
     look: Option<Look>,
+    /// Whether slow sessions are left idle.
+    held_back: HeldBack,
     /// Starts so far.
     given: u64,
     commands: VecDeque<Command>,
@@ -153,6 +159,7 @@ impl TransferMachine {
             directories: Directories::default(),
             orphans: BTreeMap::new(),
             look: None,
+            held_back: HeldBack::No,
             given: 0,
             commands: VecDeque::new(),
             endings: VecDeque::new(),
@@ -182,7 +189,8 @@ impl TransferMachine {
     /// When to call [`Input::Tick`] at the latest; `None` while only inputs matter.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let slots = self.slots.iter().filter_map(|slot| slot.deadline(&self.options.stall));
-        slots.chain(self.delayed.first().map(|(at, _)| *at)).chain(self.budget.due()).chain(self.look_due()).min()
+        let delayed = self.delayed.first().map(|(at, _)| *at);
+        slots.chain(delayed).chain(self.budget.due()).chain(self.look_due()).chain(self.held_back_until()).min()
     }
 
     /// Whether the planner may go on: false while enough items wait.

@@ -97,7 +97,7 @@ impl<T> Choice<T> {
 }
 
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s (GridCopy §5).
-const ASSUMED_RATE: f64 = 125e6;
+pub(crate) const ASSUMED_RATE: f64 = 125e6;
 /// Files below this are bound by commands, not by bytes.
 const SMALL: u64 = 1 << 20;
 /// Files below this are over before the next command has been read: deep pipelines keep the servers busy.

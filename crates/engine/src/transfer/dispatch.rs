@@ -25,6 +25,7 @@ impl TransferMachine {
         self.dispatch_short(now);
         // What the first rule kept free for nobody is not left idle.
         self.dispatch_large(now);
+        self.hold_back(now);
         self.budget.await_it(now, self.queue.has_data());
     }
 
@@ -107,15 +108,22 @@ impl TransferMachine {
     fn least_loaded(&self, depth: usize, room: u64) -> Option<usize> {
         let free = |index: &usize| self.slots[*index].takes_work() && !self.slots[*index].is_large();
         let rank = |index: usize| (self.slots[index].misses, self.slots[index].weight(), index);
-        let free = (0..self.slots.len()).filter(free).map(rank);
+        let free = (0..self.slots.len()).filter(free);
         if self.queue.bulk() == 0 {
-            return self.with_room(free, depth, room);
+            return match self.options.unequal {
+                true => self.soonest(free, depth),
+                false => self.with_room(free.map(rank), depth, room),
+            };
         }
         let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
         let reserved = self.large_share(ready).saturating_sub(self.large_slots());
-        let mut free: Vec<_> = free.collect();
+        let mut free: Vec<_> = free.map(rank).collect();
         free.sort_unstable();
-        self.with_room(free.get(reserved..)?.iter().copied(), depth, room)
+        let free = free.get(reserved..)?.iter().copied();
+        match self.options.unequal {
+            true => self.soonest(free.map(|(.., index)| index), depth),
+            false => self.with_room(free, depth, room),
+        }
     }
 
     /// The first in rank (misses, weight, index) if it has room; if not, nor has any with as few misses, and the first of the

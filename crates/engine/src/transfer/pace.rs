@@ -13,13 +13,13 @@ use crate::plan::ItemId;
 /// Fewer leaves than these are hashed one by one: a part at the end has so many where that keeps nobody waiting.
 const FEW_LEAVES: u64 = 4;
 /// A session that is busy for so long at the end keeps the others waiting for nothing that anybody notices.
-const WORTH_CUTTING: Duration = Duration::from_millis(100);
+pub(super) const WORTH_CUTTING: Duration = Duration::from_millis(100);
 /// Round trips that a part lasts at least, or its session would run dry: one passes until the word of the part before it has
 /// come, and another where a segment of that was lost.
 const TRIPS: f64 = 2.0;
 /// How much shorter the first parts of sessions are that may differ much in speed: what a slow one was given before that was
 /// known must not last longer than the whole run, though it had an eighth of the others' speed.
-const UNKNOWN: u64 = 4;
+pub(super) const UNKNOWN: u64 = 4;
 
 /// How fast a session moves chunks: bytes by the time they took, what is past counting half as much with each chunk.
 ///
@@ -71,7 +71,7 @@ impl TransferMachine {
     }
 
     /// [`TRIPS`] of the path, seconds.
-    fn trips(&self) -> f64 {
+    pub(super) fn trips(&self) -> f64 {
         self.options.rtt.unwrap_or_default().as_secs_f64() * TRIPS
     }
 

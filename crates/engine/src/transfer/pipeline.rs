@@ -29,7 +29,7 @@ pub(super) struct Flight {
 }
 
 /// What a command costs beside its bytes, in bytes, as far as sessions are compared.
-const COMMAND: u64 = 16 << 10;
+pub(super) const COMMAND: u64 = 16 << 10;
 
 impl Flight {
     fn is_moving_chunk(&self) -> bool {

@@ -147,6 +147,11 @@ impl Queue {
         self.short() > 0
     }
 
+    /// Bytes of the next short item.
+    pub(super) fn next_short(&self) -> u64 {
+        if self.has_control() { 0 } else { self.small.front().map_or(0, |(_, size)| *size) }
+    }
+
     /// Number of small and control items.
     pub(super) fn short(&self) -> usize {
         self.control.len() + self.small.len()

@@ -145,6 +145,7 @@ impl TransferMachine {
             }
         }
         self.watch_laggards(now);
+        self.watch_held_back(now);
         while let Some((at, id)) = self.delayed.first().copied()
             && at <= now
         {

@@ -6,6 +6,7 @@ use super::messages::Attempt;
 use super::options::StallPolicy;
 use super::pace::Pace;
 use super::pipeline::{Flight, Load, Pipeline};
+use super::soonest::ShortPace;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotState {
@@ -33,6 +34,8 @@ pub(super) struct SlotData {
     pub(super) pipeline: Pipeline,
     /// How fast it moves chunks.
     pub(super) pace: Pace,
+    /// How fast it is done with small files.
+    pub(super) short: ShortPace,
     /// Bytes that it has moved in this run.
     pub(super) moved_in_all: u64,
     /// Whether its work was given to others because it was too slow.
@@ -69,6 +72,7 @@ impl SlotData {
             retired: false,
             pipeline: Pipeline::default(),
             pace: Pace::default(),
+            short: ShortPace::default(),
             moved_in_all: 0,
             relieved: false,
             chunk_since: now,
@@ -145,6 +149,9 @@ impl SlotData {
         if flight.load == Load::Chunk && self.moving_chunks() == 0 {
             self.chunk_since = now;
         }
+        if flight.load == Load::Small {
+            self.short.begin(now);
+        }
         self.pipeline.push(flight);
     }
 
@@ -168,7 +175,12 @@ impl SlotData {
 
     /// An attempt is over.
     pub(super) fn leave(&mut self, now: Instant, attempt: Attempt) {
+        let before = self.weight();
         self.pipeline.remove(attempt);
+        self.short.done(now, before - self.weight());
+        if self.count(Load::Small) == 0 {
+            self.short.end();
+        }
         self.clear_moving(attempt);
         self.sign(now);
     }
@@ -176,6 +188,7 @@ impl SlotData {
     /// What ran on a session that is over.
     pub(super) fn take_pipeline(&mut self) -> Vec<Attempt> {
         self.watch.moving = None;
+        self.short.end();
         self.pipeline.take()
     }
 
@@ -198,7 +211,10 @@ impl SlotData {
         if bytes > 0 && self.watch.told.replace(attempt) != Some(attempt) {
             self.watch.window_start = now;
         }
-        self.pipeline.moved(attempt, bytes)
+        let before = self.weight();
+        let is_last = self.pipeline.moved(attempt, bytes);
+        self.short.done(now, before - self.weight());
+        is_last
     }
 
     /// Bytes that it has still to move of what it was given; `None`: it moves no data, or of an unknown size.
