@@ -108,21 +108,27 @@ impl TransferMachine {
     fn least_loaded(&self, depth: usize, room: u64) -> Option<usize> {
         let free = |index: &usize| self.slots[*index].takes_work() && !self.slots[*index].is_large();
         let rank = |index: usize| (self.slots[index].misses, self.slots[index].weight(), index);
-        let free = (0..self.slots.len()).filter(free);
+        let free = (0..self.slots.len()).filter(free).map(rank);
         if self.queue.bulk() == 0 {
-            return match self.options.unequal {
-                true => self.soonest(free, depth),
-                false => self.with_room(free.map(rank), depth, room),
-            };
+            return self.first_with_room(free, depth, room);
         }
         let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
         let reserved = self.large_share(ready).saturating_sub(self.large_slots());
-        let mut free: Vec<_> = free.map(rank).collect();
+        let mut free: Vec<_> = free.collect();
         free.sort_unstable();
-        let free = free.get(reserved..)?.iter().copied();
+        self.first_with_room(free.get(reserved..)?.iter().copied(), depth, room)
+    }
+
+    /// The first of these ranks (misses, weight, index), or where sessions may differ in speed the one that is done the soonest.
+    fn first_with_room(
+        &self,
+        ranks: impl Iterator<Item = (u32, u64, usize)> + Clone,
+        depth: usize,
+        room: u64,
+    ) -> Option<usize> {
         match self.options.unequal {
-            true => self.soonest(free.map(|(.., index)| index), depth),
-            false => self.with_room(free, depth, room),
+            true => self.soonest(ranks.map(|(.., index)| index), depth),
+            false => self.with_room(ranks, depth, room),
         }
     }
 

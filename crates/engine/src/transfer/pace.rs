@@ -48,26 +48,36 @@ impl Pace {
     }
 }
 
-/// The paces of all open sessions, bytes per second, or 1 for each while nothing is known.
-struct Paces {
+/// The paces of some sessions, bytes per second; one that has not shown any counts as the others do in the mean.
+pub(super) struct Paces {
     usual: f64,
-    sum: f64,
+    pub(super) sum: f64,
+    pub(super) all_known: bool,
 }
 
 impl Paces {
-    fn of(&self, slot: &SlotData) -> f64 {
-        slot.pace.rate().unwrap_or(self.usual)
+    /// Of sessions with these; while nothing is known of any, each has `none`.
+    pub(super) fn new(rates: impl Iterator<Item = Option<f64>> + Clone, none: f64) -> Self {
+        let (sum, known) = rates.clone().flatten().fold((0.0, 0u32), |(sum, n), rate| (sum + rate, n + 1));
+        let mut paces =
+            Paces { usual: if known > 0 { sum / f64::from(known) } else { none }, sum: 0.0, all_known: true };
+        for rate in rates {
+            paces.sum += paces.of(rate);
+            paces.all_known &= rate.is_some();
+        }
+        paces
+    }
+
+    /// The pace of one of them.
+    pub(super) fn of(&self, rate: Option<f64>) -> f64 {
+        rate.unwrap_or(self.usual)
     }
 }
 
 impl TransferMachine {
+    /// Of all open sessions with chunks; 1 for each while nothing is known.
     fn paces(&self) -> Paces {
-        let open = || self.slots.iter().filter(|slot| slot.is_open());
-        let (sum, count) =
-            open().filter_map(|slot| slot.pace.rate()).fold((0.0, 0u32), |(sum, n), rate| (sum + rate, n + 1));
-        let mut paces = Paces { usual: if count > 0 { sum / f64::from(count) } else { 1.0 }, sum: 0.0 };
-        paces.sum = open().map(|slot| paces.of(slot)).sum();
-        paces
+        Paces::new(self.slots.iter().filter(|slot| slot.is_open()).map(|slot| slot.pace.rate()), 1.0)
     }
 
     /// [`TRIPS`] of the path, seconds.
@@ -87,7 +97,7 @@ impl TransferMachine {
         let rate = slot.pace.rate().unwrap_or(0.0);
         let few = ((rate * WORTH_CUTTING.as_secs_f64()) as u64).min(FEW_LEAVES * leaf);
         let least = ((rate * self.trips()) as u64).min(longest).max(few).max(leaf).next_multiple_of(leaf);
-        let share = self.queue.bulk() as f64 * paces.of(slot) / paces.sum;
+        let share = self.queue.bulk() as f64 * paces.of(slot.pace.rate()) / paces.sum;
         let guess = if self.options.unequal && slot.pace.rate().is_none() { UNKNOWN } else { 1 };
         let part = share as u64 / (2 * guess * self.ahead() as u64);
         let part = part.div_ceil(leaf).saturating_mul(leaf);
@@ -104,6 +114,6 @@ impl TransferMachine {
         let late = self.trips() + WORTH_CUTTING.as_secs_f64();
         let in_the_air: u64 = self.slots.iter().filter(|slot| slot.is_open()).map(SlotData::backlog).sum();
         let bytes = (self.queue.bulk() + in_the_air) as f64;
-        move |slot| (slot.backlog() + leaf) as f64 / paces.of(slot) <= bytes / paces.sum + late
+        move |slot| (slot.backlog() + leaf) as f64 / paces.of(slot.pace.rate()) <= bytes / paces.sum + late
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::TransferMachine;
-use super::pace::{Pace, UNKNOWN, WORTH_CUTTING};
+use super::pace::{Pace, Paces, UNKNOWN, WORTH_CUTTING};
 use super::pipeline::COMMAND;
 use super::slot::SlotData;
 use crate::tune::ASSUMED_RATE;
@@ -61,44 +61,29 @@ pub(super) enum HeldBack {
     Over,
 }
 
-/// What the sessions that may take small files are compared by.
-struct Field {
-    /// Bytes per second of those that were not looked at yet.
-    usual: f64,
-    /// Until all are done with everything, seconds.
-    all: f64,
-    /// For how long each may hold short items, seconds.
-    room: f64,
-}
-
-impl Field {
-    fn pace(&self, slot: &SlotData) -> f64 {
-        slot.short.rate().unwrap_or(self.usual)
-    }
-}
-
 impl TransferMachine {
     /// The session for the next short item: of those with room the one that will be done with it first. Room is half of a
     /// session's share of what is left, by the pace it has shown, and a quarter of that before all have shown theirs; what
     /// lasts two round trips at least, or it would run dry. None takes what it would end with after all others and everything else.
     pub(super) fn soonest(&self, free: impl Iterator<Item = usize> + Clone, depth: usize) -> Option<usize> {
-        let field = self.field();
-        let next = self.queue.next_short().saturating_add(COMMAND) as f64;
+        // In seconds: until all are done with everything, how much longer nobody minds, and what each may hold.
+        let (paces, all) = self.short_paces();
         let late = self.trips() + WORTH_CUTTING.as_secs_f64();
-        let end = |index: usize| {
-            let slot = &self.slots[index];
-            (slot.weight() as f64 + next) / field.pace(slot)
-        };
-        let first = free.clone().map(end).fold(f64::INFINITY, f64::min);
+        // What the first have shown may be far from what the others will.
+        let guess = if paces.all_known { 1 } else { UNKNOWN };
+        let room = (all / (2 * guess) as f64).max(late);
+
+        let next = self.queue.next_short().saturating_add(COMMAND) as f64;
+        let pace = |slot: &SlotData| paces.of(slot.short.rate());
+        let end = |index: usize| (self.slots[index].weight() as f64 + next) / pace(&self.slots[index]);
         let last = match self.held_back {
             HeldBack::Over => f64::INFINITY,
-            HeldBack::No | HeldBack::Until(_) => field.all.max(first) + late,
+            HeldBack::No | HeldBack::Until(_) => free.clone().map(end).fold(f64::INFINITY, f64::min).max(all) + late,
         };
         let takes = |index: &usize| {
             let slot = &self.slots[*index];
-            let room = field.room.max(late) * field.pace(slot);
             let given = slot.pipeline.len();
-            end(*index) <= last && (given == 0 || given < depth && (slot.weight() as f64) < room)
+            end(*index) <= last && (given == 0 || given < depth && (slot.weight() as f64) < room * pace(slot))
         };
         let rank = |index: &usize| (self.slots[*index].misses, end(*index));
         free.filter(takes).min_by(|one, other| {
@@ -107,20 +92,16 @@ impl TransferMachine {
         })
     }
 
-    fn field(&self) -> Field {
+    /// The paces of all sessions that may take short items, and in how many seconds these are done with all there are.
+    fn short_paces(&self) -> (Paces, f64) {
         // Those that are still being opened will want their share.
-        let all = || self.slots.iter().filter(|slot| !slot.retired && slot.is_open() && !slot.is_large());
-        let count = all().count() as u32;
-        let known = all().filter_map(|slot| slot.short.rate());
-        let (known, sum) = known.fold((0_u32, 0.0), |(count, sum), rate| (count + 1, sum + rate));
-        let usual = if known > 0 { sum / f64::from(known) } else { ASSUMED_RATE / f64::from(count.max(1)) };
-        let sum = sum + usual * f64::from(count - known);
-        let held: f64 = all().map(|slot| slot.weight() as f64).sum();
+        let sessions = || self.slots.iter().filter(|slot| !slot.retired && slot.is_open() && !slot.is_large());
+        let paces =
+            Paces::new(sessions().map(|slot| slot.short.rate()), ASSUMED_RATE / sessions().count().max(1) as f64);
+        let held: f64 = sessions().map(|slot| slot.weight() as f64).sum();
         let waits = self.queue.small_bytes() as f64 + (self.queue.short() as u64 * COMMAND) as f64;
-        let all = (waits + held) / sum;
-        // What the first have shown may be far from what the others will.
-        let guess = if known < count { UNKNOWN } else { 1 };
-        Field { usual, all, room: all / (2 * guess) as f64 }
+        let all = (waits + held) / paces.sum;
+        (paces, all)
     }
 
     /// Remembers since when slow sessions are left idle; called when all that could be given was.

@@ -74,8 +74,8 @@ fn sessions_of_unequal_speed_end_together() {
     }
 }
 
-/// Two sessions, of which the second is slow and the first has all it can hold.
-fn with_one_left() -> Bench {
+/// Two sessions, of which the second has shown to be slow and is idle.
+fn with_a_slow_one() -> Bench {
     let mut bench = Bench::new(options(2, true));
     bench.copy(0, 8 * MIB);
     bench.copy(1, MIB);
@@ -93,7 +93,7 @@ fn with_one_left() -> Bench {
 
 #[test]
 fn a_slow_session_is_left_idle_rather_than_given_what_all_would_wait_for() {
-    let mut bench = with_one_left();
+    let mut bench = with_a_slow_one();
     bench.copy(2, 4 * MIB);
     bench.copy(3, 4 * MIB);
     assert_eq!(bench.started(), [0, 1, 2], "the fast one is done with it before the slow one would be");
@@ -105,7 +105,7 @@ fn a_slow_session_is_left_idle_rather_than_given_what_all_would_wait_for() {
 
 #[test]
 fn a_slow_session_is_not_left_idle_for_long_beside_one_that_stands_still() {
-    let mut bench = with_one_left();
+    let mut bench = with_a_slow_one();
     bench.copy(2, 4 * MIB);
     bench.copy(3, 4 * MIB);
     let since = bench.now;
