@@ -240,7 +240,7 @@ fn impossible_files_are_refused() {
         (no_leaf, FailureKind::BadArgument),
         (no_algorithm, FailureKind::NotSupported),
         (no_time, FailureKind::BadArgument),
-        (file(u64::MAX), FailureKind::NoSpace),
+        (file(u64::MAX), FailureKind::FileTooLarge),
         (ChunkedFile { path: b"/".to_vec(), ..file(1) }, FailureKind::IsADirectory),
         (ChunkedFile { path: b"/no/copy".to_vec(), ..file(1) }, FailureKind::NotFound),
     ] {
@@ -320,7 +320,7 @@ fn a_journal_that_is_longer_than_any_proves_nothing() {
     let (session, _) = lab.open(file(SIZE));
     lab.done(keep(&session, vec![leaf(0, 1)]));
     std::fs::File::options().write(true).open(lab.journal()).unwrap().set_len(LONGEST + 1).unwrap();
-    lab.fails(commit(&session), FailureKind::NoSpace);
+    lab.fails(commit(&session), FailureKind::FileTooLarge);
     let (anew, verified) = lab.beside().open(file(SIZE));
     assert!(verified.is_empty() && anew != session);
     assert_eq!(lab.node.names().len(), 2, "one hidden file, one journal");
@@ -440,7 +440,7 @@ fn many_movers_of_two_processes_keep_leaves_at_once_and_none_is_lost() {
 #[test]
 fn a_read_only_server_opens_nothing() {
     let mut lab = Lab::of(Node::with(|settings| settings.read_only = true));
-    lab.fails(Op::OpenChunked(file(SIZE)), FailureKind::PermissionDenied);
+    lab.fails(Op::OpenChunked(file(SIZE)), FailureKind::ReadOnly);
     assert!(lab.node.names().is_empty());
 }
 

@@ -102,8 +102,8 @@ fn a_file_that_fails_at_either_end_takes_no_other_with_it_and_leaves_nothing() {
     let movers = node.pair(&extended(2));
     let (sent, stored) = copy(&mut node, movers, spec("from", &sizes(6), None), spec("to", &sizes(6), None));
     let kinds = |fates: &[PackResult]| fates.iter().map(|f| f.as_ref().err().map(|f| f.kind)).collect::<Vec<_>>();
-    use FailureKind::{IsADirectory, NotFound, Other};
-    assert_eq!(kinds(&sent), [None, Some(NotFound), None, Some(Other), None, None]);
+    use FailureKind::{IsADirectory, NotFound, Other, SourceChanged};
+    assert_eq!(kinds(&sent), [None, Some(NotFound), None, Some(SourceChanged), None, None]);
     assert_eq!(kinds(&stored), [None, Some(Other), None, Some(Other), Some(IsADirectory), None]);
     for i in [0, 2, 5] {
         assert!(node.read(&format!("to{i}")) == content(i));

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use mover_support::{Node, extended, pattern, receive, send};
 use whimbrel_connector::faults::{Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
-use whimbrel_proto::op::{LeafSpec, Op, Outcome, PackSpec, PackedFile, ReceiveSpec, SendSpec};
+use whimbrel_proto::op::{FailureKind, LeafSpec, Op, Outcome, PackSpec, PackedFile, ReceiveSpec, SendSpec};
 
 /// A node with a source of which a byte is written anew, and its time with it, when it is first read.
 fn node(size: usize) -> Node {
@@ -40,7 +40,7 @@ fn a_file_that_changes_while_it_is_sent_with_digests_is_not_sent() {
     let from = SendSpec { leaves: leaves(), ..send("/source") };
     let (sent, _) = node.copy(movers, from, ReceiveSpec { leaves: leaves(), ..receive("/copy") });
     let failure = sent.failure();
-    assert!(failure.text.contains("changed"), "{failure:?}");
+    assert_eq!(failure.kind, FailureKind::SourceChanged, "{failure:?}");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_packed_file_that_changes_while_it_is_read_is_not_sent() {
     let sent = node.run(movers.0, Op::SendPack(pack(b"/source")));
     let (sent, received) = (node.wait(sent), node.wait(received));
     let Outcome::Packed(fates) = sent.done() else { panic!("not a pack") };
-    assert!(fates[0].as_ref().is_err_and(|failure| failure.text.contains("changed")), "{fates:?}");
+    assert!(fates[0].as_ref().is_err_and(|failure| failure.kind == FailureKind::SourceChanged), "{fates:?}");
     let Outcome::Packed(fates) = received.done() else { panic!("not a pack") };
     assert!(fates[0].is_err(), "{fates:?}");
 }

@@ -50,7 +50,7 @@ impl PackError {
 }
 
 /// Words of [`FailureKind`] in replies.
-const KINDS: [(FailureKind, &str); 20] = [
+const KINDS: [(FailureKind, &str); 23] = [
     (FailureKind::NotFound, "NOT_FOUND"),
     (FailureKind::PermissionDenied, "PERMISSION_DENIED"),
     (FailureKind::NotADirectory, "NOT_A_DIRECTORY"),
@@ -59,6 +59,8 @@ const KINDS: [(FailureKind, &str); 20] = [
     (FailureKind::NotEmpty, "NOT_EMPTY"),
     (FailureKind::BadPath, "BAD_PATH"),
     (FailureKind::NoSpace, "NO_SPACE"),
+    (FailureKind::FileTooLarge, "FILE_TOO_LARGE"),
+    (FailureKind::ReadOnly, "READ_ONLY"),
     (FailureKind::Quota, "QUOTA"),
     (FailureKind::Checksum, "CHECKSUM"),
     (FailureKind::CannotConnect, "CANNOT_CONNECT"),
@@ -67,6 +69,7 @@ const KINDS: [(FailureKind, &str); 20] = [
     (FailureKind::NoDataHandle, "NO_DATA_HANDLE"),
     (FailureKind::NotSupported, "NOT_SUPPORTED"),
     (FailureKind::BadArgument, "BAD_ARGUMENT"),
+    (FailureKind::SourceChanged, "SOURCE_CHANGED"),
     (FailureKind::Busy, "BUSY"),
     (FailureKind::Aborted, "ABORTED"),
     (FailureKind::Unproven, "UNPROVEN"),

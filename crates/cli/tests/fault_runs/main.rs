@@ -275,6 +275,10 @@ fn judge(story: &Story, stage: &Stage, went: &Went) {
     let there = stage.copy().exists();
     let as_before = std::fs::read(stage.copy()).is_ok_and(|bytes| bytes == OLD);
     let right = there && stage.versions().iter().any(|version| same(&stage.copy(), version));
+    let told = ["retry", "session_lost", "item_failed", "failed"].into_iter().flat_map(|kind| went.all(kind));
+    for event in told.filter(|_| story.stock.is_none()) {
+        assert_ne!(event["fault"]["code"], "StorageIo", "no disk fails here: {event}");
+    }
     match went.code {
         Some(0) => {
             assert!(right, "a wrong file was reported right");

@@ -121,7 +121,7 @@ impl Flight {
         if purpose == Purpose::Store {
             self.transfer.store_failed(&fault);
         }
-        let fault = self.lost(purpose, fault);
+        let fault = self.lost(purpose, self.of_the_right_file(purpose, fault));
         let unsupported = fault.code == FaultCode::NotSupported;
         match (purpose, &mut self.step) {
             (Purpose::CommitAhead, Step::Chunk(step)) => step.name_answered(false),
@@ -166,6 +166,18 @@ impl Flight {
             _ if fault.code == FaultCode::Cancelled && self.failure.is_some() => {}
             _ => self.fail(purpose, fault),
         }
+    }
+
+    /// A destination that tells of a change while bytes come speaks of the source; while it reads, of what was stored.
+    fn of_the_right_file(&self, purpose: Purpose, fault: Fault) -> Fault {
+        if fault.code != FaultCode::SourceChanged || fault.side != Some(Side::Destination) {
+            return fault;
+        }
+        if purpose.moves_data() {
+            return fault.on_path(&self.job.item.source).side(Side::Source);
+        }
+        let stored = Fault::new(FaultCode::StorageBusy, "verify").on_path(&self.job.item.destination);
+        stored.side(Side::Destination).detail("what was stored was written to while it was read")
     }
 
     /// What was stored under a temporary name and is gone was taken or removed by another run: it is moved again.
@@ -341,10 +353,18 @@ impl Flight {
         }
     }
 
-    /// Records what went wrong: the end that refused tells more than the connection that broke for it.
+    /// Records what went wrong: the end that refused tells more than the connection that broke for it, and of the source its
+    /// own end more than the one that waited for its bytes.
     pub fn fail(&mut self, purpose: Purpose, fault: Fault) {
-        let told_more =
-            |earlier: &(Purpose, Fault)| earlier.1.side == Some(Side::Network) && fault.side != Some(Side::Network);
+        let is_hearsay =
+            |purpose: Purpose, fault: &Fault| purpose == Purpose::Store && fault.code == FaultCode::SourceChanged;
+        let told_more = |(told, earlier): &(Purpose, Fault)| {
+            if purpose == Purpose::Send && is_hearsay(*told, earlier) {
+                return true;
+            }
+            let is_known = *told == Purpose::Send && is_hearsay(purpose, &fault);
+            earlier.side == Some(Side::Network) && fault.side != Some(Side::Network) && !is_known
+        };
         // Checksums of a transfer that failed prove nothing, their refusals neither.
         let transfer = purpose.moves_data();
         if self.failure.as_ref().is_none_or(|earlier| transfer && told_more(earlier)) {
@@ -444,6 +464,27 @@ mod tests {
         assert_eq!(flight.transfer.store(), Store::Refused);
         flight.answer(Role::Source, Purpose::SourceSum, Err(fault(FaultCode::NotFound, Side::Source)));
         assert_eq!(failed(&flight), Some((Purpose::Store, FaultCode::NoSpace)), "a checksum of it proves nothing");
+    }
+
+    #[test]
+    fn what_a_destination_says_of_the_source_is_about_the_source_which_knows_more() {
+        let changed = || Err(fault(FaultCode::SourceChanged, Side::Destination));
+        let lost = || Err(fault(FaultCode::ConnectionLost, Side::Network));
+        let told = |answers: Vec<(Role, Purpose, Result<Outcome, Fault>)>| {
+            let mut flight = flight(Work::Copy);
+            answers.into_iter().for_each(|(role, purpose, result)| flight.answer(role, purpose, result));
+            let (purpose, fault) = flight.failure.expect("an end refused");
+            (purpose, fault.code, fault.side.unwrap(), fault.subject.as_bytes() == flight.job.item.source)
+        };
+        let (store, send) = ((Role::Destination, Purpose::Store), (Role::Source, Purpose::Send));
+        let hearsay = (Purpose::Store, FaultCode::SourceChanged, Side::Source, true);
+        assert_eq!(told(vec![(store.0, store.1, changed())]), hearsay);
+        // A sender that was cut off has not changed.
+        let cut = (Purpose::Send, FaultCode::ConnectionLost, Side::Network, false);
+        assert_eq!(told(vec![(store.0, store.1, changed()), (send.0, send.1, lost())]), cut);
+        assert_eq!(told(vec![(send.0, send.1, lost()), (store.0, store.1, changed())]), cut);
+        let stored = (Purpose::DestinationSum, FaultCode::StorageBusy, Side::Destination, false);
+        assert_eq!(told(vec![(Role::Destination, Purpose::DestinationSum, changed())]), stored);
     }
 
     #[test]

@@ -232,6 +232,8 @@ pub fn fault(failure: Failure) -> Fault {
         Kind::NotEmpty => (FaultCode::DirectoryNotEmpty, false),
         Kind::BadPath => (FaultCode::InvalidPath, false),
         Kind::NoSpace => (FaultCode::NoSpace, false),
+        Kind::FileTooLarge => (FaultCode::FileTooLarge, false),
+        Kind::ReadOnly => (FaultCode::ReadOnly, false),
         Kind::Quota => (FaultCode::QuotaExceeded, false),
         Kind::Checksum => (FaultCode::ChecksumMismatch, false),
         Kind::Unproven => (FaultCode::Unverified, false),
@@ -244,6 +246,7 @@ pub fn fault(failure: Failure) -> Fault {
         Kind::LoginOver => (FaultCode::ServerBusy, false),
         Kind::BadArgument => (FaultCode::InvalidArgument, false),
         Kind::Busy => (reply::lack(&failure.text).unwrap_or(FaultCode::StorageBusy), false),
+        Kind::SourceChanged => (FaultCode::SourceChanged, false),
         Kind::Aborted => (FaultCode::Cancelled, false),
         Kind::Other => (FaultCode::StorageIo, false),
     };

@@ -9,6 +9,8 @@ use whimbrel_proto::reply::error_body::{ErrorBody, ErrorCause, cause_of};
 
 /// Texts that tell more than their code, where no cause is named; most telling first.
 const TEXTS: &[(&str, FaultCode)] = &[
+    // Our own server.
+    ("the source changed while it was read", FaultCode::SourceChanged),
     ("not found", FaultCode::NotFound),
     ("does not exist", FaultCode::NotFound),
     ("operation not permitted", FaultCode::PermissionDenied),

@@ -64,7 +64,8 @@ pub fn kind(code: FaultCode) -> FailureKind {
     use FailureKind as K;
     match code {
         FaultCode::NotFound => K::NotFound,
-        FaultCode::PermissionDenied | FaultCode::ReadOnly => K::PermissionDenied,
+        FaultCode::PermissionDenied => K::PermissionDenied,
+        FaultCode::ReadOnly => K::ReadOnly,
         FaultCode::LoginFailed | FaultCode::NotLoggedIn | FaultCode::NotAuthorized => K::PermissionDenied,
         FaultCode::LoginInClear => K::PermissionDenied,
         // The data side sees no credentials but those of data connections.
@@ -75,7 +76,8 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::IsADirectory => K::IsADirectory,
         FaultCode::DirectoryNotEmpty => K::NotEmpty,
         FaultCode::InvalidPath => K::BadPath,
-        FaultCode::NoSpace | FaultCode::FileTooLarge => K::NoSpace,
+        FaultCode::NoSpace => K::NoSpace,
+        FaultCode::FileTooLarge => K::FileTooLarge,
         FaultCode::QuotaExceeded => K::Quota,
         FaultCode::NotSupported | FaultCode::PeerIncompatible => K::NotSupported,
         FaultCode::InvalidArgument | FaultCode::NotASymlink => K::BadArgument,
@@ -90,8 +92,8 @@ pub fn kind(code: FaultCode) -> FailureKind {
         }
         FaultCode::PeerMisbehaved | FaultCode::ListingUnclear => K::BadData,
         FaultCode::Cancelled => K::Aborted,
-        FaultCode::SourceChanged | FaultCode::StorageIo | FaultCode::PeerRefused | FaultCode::HeldBack => K::Other,
-        FaultCode::Internal => K::Other,
+        FaultCode::SourceChanged => K::SourceChanged,
+        FaultCode::StorageIo | FaultCode::PeerRefused | FaultCode::HeldBack | FaultCode::Internal => K::Other,
     }
 }
 

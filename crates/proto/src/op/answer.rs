@@ -134,6 +134,10 @@ pub enum FailureKind {
     BadPath,
     /// Storage full.
     NoSpace,
+    /// The storage takes no file of this size.
+    FileTooLarge,
+    /// The storage takes no changes.
+    ReadOnly,
     /// Quota used up.
     Quota,
     /// Bad checksum.
@@ -150,6 +154,8 @@ pub enum FailureKind {
     NotSupported,
     /// A value out of range.
     BadArgument,
+    /// What was read changed meanwhile, or was not what was announced.
+    SourceChanged,
     /// Busy or out of resources; may pass.
     Busy,
     /// Aborted by the client.

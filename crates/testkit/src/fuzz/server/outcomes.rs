@@ -7,7 +7,7 @@ use whimbrel_proto::op::{
     Fact, Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome, PackResult, ReadFrom, Spent, StorageFacts,
 };
 
-const KINDS: [FailureKind; 20] = [
+const KINDS: [FailureKind; 23] = [
     FailureKind::NotFound,
     FailureKind::PermissionDenied,
     FailureKind::NotADirectory,
@@ -28,6 +28,9 @@ const KINDS: [FailureKind; 20] = [
     FailureKind::Aborted,
     FailureKind::Other,
     FailureKind::Unproven,
+    FailureKind::FileTooLarge,
+    FailureKind::ReadOnly,
+    FailureKind::SourceChanged,
 ];
 
 /// The outcome that `choices` say; without any the one that fits the operation.
