@@ -414,5 +414,5 @@ fn a_source_that_changes_while_it_is_sent_is_no_success() {
     (&file).write_all(b"more").unwrap();
     // How much arrives is not the matter here.
     let _ = std::io::copy(&mut peer, &mut std::io::sink());
-    node.wait(sending).fails_with(FailureKind::Other);
+    node.wait(sending).fails_with(FailureKind::SourceChanged);
 }
