@@ -337,7 +337,7 @@ fn a_read_only_collection_refuses_every_change() {
         Op::Receive(receive("/g")),
     ];
     for op in changes {
-        node.call(mover, op).fails_with(FailureKind::PermissionDenied);
+        node.call(mover, op).fails_with(FailureKind::ReadOnly);
     }
     assert_eq!(node.call(mover, Op::Size(b"/f".to_vec())).done(), Outcome::Size(1));
 }
