@@ -176,8 +176,13 @@ impl Flight {
         if purpose.moves_data() {
             return fault.on_path(&self.job.item.source).side(Side::Source);
         }
-        let stored = Fault::new(FaultCode::StorageBusy, "verify").on_path(&self.job.item.destination);
-        stored.side(Side::Destination).detail("what was stored was written to while it was read")
+        self.not_alone("what was stored was written to while it was read")
+    }
+
+    /// Somebody else has a hand in what was stored.
+    fn not_alone(&self, how: &str) -> Fault {
+        let fault = Fault::new(FaultCode::StorageBusy, "verify").on_path(&self.job.item.destination);
+        fault.side(Side::Destination).detail(how)
     }
 
     /// What was stored under a temporary name and is gone was taken or removed by another run: it is moved again.
@@ -193,9 +198,7 @@ impl Flight {
             return fault;
         }
         self.file().into_iter().for_each(OpenFile::suspect);
-        let path = &self.job.item.destination;
-        let fault = Fault::new(FaultCode::StorageBusy, "verify").on_path(path).side(Side::Destination);
-        fault.detail("what was stored is gone: another run has taken it over, or it was removed")
+        self.not_alone("what was stored is gone: another run has taken it over, or it was removed")
     }
 
     /// An end has finished its half of the transfer: what its final reply tells.
@@ -356,15 +359,12 @@ impl Flight {
     /// Records what went wrong: the end that refused tells more than the connection that broke for it, and of the source its
     /// own end more than the one that waited for its bytes.
     pub fn fail(&mut self, purpose: Purpose, fault: Fault) {
-        let is_hearsay =
-            |purpose: Purpose, fault: &Fault| purpose == Purpose::Store && fault.code == FaultCode::SourceChanged;
-        let told_more = |(told, earlier): &(Purpose, Fault)| {
-            if purpose == Purpose::Send && is_hearsay(*told, earlier) {
-                return true;
-            }
-            let is_known = *told == Purpose::Send && is_hearsay(purpose, &fault);
-            earlier.side == Some(Side::Network) && fault.side != Some(Side::Network) && !is_known
+        let tells = |purpose: Purpose, fault: &Fault| match (purpose, fault.code, fault.side) {
+            (Purpose::Store, FaultCode::SourceChanged, _) => 0,
+            (_, _, Some(Side::Network)) => 1,
+            _ => 2,
         };
+        let told_more = |(told, earlier): &(Purpose, Fault)| tells(purpose, &fault) > tells(*told, earlier);
         // Checksums of a transfer that failed prove nothing, their refusals neither.
         let transfer = purpose.moves_data();
         if self.failure.as_ref().is_none_or(|earlier| transfer && told_more(earlier)) {
