@@ -38,7 +38,12 @@ fn each_step_of_a_file_in_chunks_is_durable_before_the_next_relies_on_it() {
             _ => None,
         });
         let journal = journal.unwrap_or_else(|| panic!("no journal: {calls:#?}"));
-        let noted: Vec<usize> = (0..calls.len()).filter(|&at| calls[at] == Call::Write(journal.clone())).collect();
+        let first_after = |at: usize, wanted: &[&Call]| calls[at + 1..].iter().find(|call| wanted.contains(call));
+        let [to_data, to_journal] = [&data, &journal].map(|name| Call::Write(name.clone()));
+        let written = (0..calls.len()).filter(|&at| calls[at] == to_journal);
+        // That a chunk begins is said before its first byte, and need not be durable where nothing was proven.
+        let (begun, noted): (Vec<usize>, Vec<usize>) = written
+            .partition(|&at| first_after(at, &[&to_data, &to_journal, &Call::Sync(journal.clone())]) == Some(&to_data));
         assert!(noted.len() >= 3, "a header and two chunks at least: {calls:#?}");
         let about = |name: &String, from: usize| {
             calls[from..].iter().find(|call| [&Call::Write(name.clone()), &Call::Sync(name.clone())].contains(call))
@@ -50,14 +55,17 @@ fn each_step_of_a_file_in_chunks_is_durable_before_the_next_relies_on_it() {
                 "an append is synced: {calls:#?}"
             );
         }
+        assert_eq!(begun.len() + 1, noted.len(), "a beginning and a proof of each chunk: {calls:#?}");
         // The header and both names, before there is anything that they speak of.
         let first_data = at(&calls, |call| *call == Call::Write(data.clone())).unwrap();
         let named = at(&calls, |call| *call == Call::Sync(".".to_owned())).expect("the directory is synced");
-        assert!(noted[0] < named && named < first_data, "{calls:#?}");
+        assert!(noted[0] < named && named < first_data && begun[0] < first_data, "{calls:#?}");
         // What is called proven is durable: each chunk was synced before its leaves were noted.
         for (number, &note) in noted.iter().enumerate().skip(1) {
             let synced = calls[..note].iter().filter(|call| **call == Call::Sync(data.clone())).count();
             assert!(synced >= number, "note {number} after {synced} syncs: {calls:#?}");
+            let chunks = begun.iter().filter(|&&begun| begun < note).count();
+            assert!(chunks >= number, "note {number} of a chunk that was not begun: {calls:#?}");
         }
         let end = [
             Call::Sync(data.clone()),

@@ -347,12 +347,26 @@ pub enum ReadsFrom {
 ///
 /// Appends of several writers, on several hosts, never mix, but a crash may tear the last one.
 pub trait Journal: Send + Sync {
+    /// All bytes appended so far, behind the first `offset`; none when there is no journal yet.
+    fn read_from(&self, offset: u64) -> Result<Vec<u8>, Fault>;
+
     /// All bytes appended so far; empty when there is no journal yet.
-    fn read(&self) -> Result<Vec<u8>, Fault>;
+    fn read(&self) -> Result<Vec<u8>, Fault> {
+        self.read_from(0)
+    }
+
+    /// Adds `bytes` at the end, in one piece, if there are exactly `seen` bytes; whether it did.
+    ///
+    /// They survive this process, and a crash of the host after the next [`Journal::sync`] or [`Journal::append`]. `StorageBusy` when
+    /// the journal was removed since it was opened: the file was committed or replaced.
+    fn note(&self, seen: u64, bytes: &[u8]) -> Result<bool, Fault>;
+
+    /// Makes what was noted survive a crash; `StorageBusy` as for [`Journal::note`].
+    fn sync(&self) -> Result<(), Fault>;
 
     /// Adds `bytes` at the end, in one piece; they survive a crash when this returns.
     ///
-    /// `StorageBusy` when the journal was removed since it was opened: the file was committed or replaced.
+    /// `StorageBusy` as for [`Journal::note`].
     fn append(&self, bytes: &[u8]) -> Result<(), Fault>;
 
     /// Keeps only the first `keep` bytes, if there are exactly `seen` bytes; whether it did.

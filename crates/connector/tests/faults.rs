@@ -78,6 +78,8 @@ fn call(storage: &Faulty<Memory>, session: &WriteSession, operation: Operation) 
         Operation::Reserve => writer()?.reserve(0..10),
         Operation::DropCached => writer()?.drop_cached(0..10).map(drop),
         Operation::JournalRead => storage.journal(session)?.read().map(drop),
+        Operation::JournalNote => storage.journal(session)?.note(0, b"x").map(drop),
+        Operation::JournalSync => storage.journal(session)?.sync(),
         Operation::JournalAppend => storage.journal(session)?.append(b"x"),
         Operation::JournalCut => storage.journal(session)?.cut(0, 0).map(drop),
         Operation::Clear => storage.join(session)?.clear(0..4096),

@@ -1,6 +1,6 @@
 //! Proven leaves on their way between the wire and a journal: a destination's own, or a client's beside a file elsewhere.
 
-use whimbrel_engine::journal::{self, Header};
+use whimbrel_engine::journal::{self, Header, Writer};
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::Leaf;
 use whimbrel_transport::digest::Digest;
@@ -10,10 +10,10 @@ pub fn to_wire(leaf: journal::Leaf) -> Leaf {
     Leaf { range: leaf.range, digest: leaf::hex(&leaf.digest) }
 }
 
-/// The records of some leaves; `None` when one is no leaf of the file, or has a digest of another algorithm than the header's.
-pub fn records(header: &Header, leaves: &[Leaf]) -> Option<Vec<u8>> {
+/// The records of some leaves that `writer` has proven; `None` when one is no leaf of the file, or has a digest of another algorithm than the header's.
+pub fn records(header: &Header, leaves: &[Leaf], writer: Writer) -> Option<Vec<u8>> {
     let leaves: Option<Vec<_>> = leaves.iter().map(|leaf| from_wire(leaf, header)).collect();
-    journal::encode_leaves(header, &leaves?)
+    journal::encode_leaves(header, &leaves?, writer)
 }
 
 fn from_wire(leaf: &Leaf, header: &Header) -> Option<journal::Leaf> {

@@ -206,7 +206,7 @@ fn leaves_are_made_holes_and_recorded_and_the_file_is_complete_with_them() {
     let (_, received) = node.copy(movers, sending(0..MIB, true), chunk(&session, 0..MIB, true));
     let leaves = told(received).1;
     let kept = Op::KeepLeaves { path: b"/copy".to_vec(), session, leaves };
-    assert!(matches!(node.call(mover, kept).done(), Outcome::Done));
+    assert!(matches!(node.call(movers.1, kept).done(), Outcome::Done));
     assert!(matches!(node.call(mover, commit).done(), Outcome::Done));
     assert!(node.read("copy") == node.read("source"));
     assert_eq!(blocks(&node, "copy"), blocks(&node, "source"));

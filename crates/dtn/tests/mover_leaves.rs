@@ -202,14 +202,16 @@ fn chunks_in_any_order_make_a_file_that_is_committed_when_all_of_it_is_proven() 
             node.copy(movers[n % 2], part(range.clone(), &spec), chunk(&session, range.clone(), &spec));
         let leaves = expected(&spec, &data, range);
         assert_eq!((told(sent), told(received)), (leaves.clone(), leaves.clone()));
-        proven.extend(leaves);
+        proven.push((movers[n % 2].1, leaves));
         assert!(!node.names().contains(&"copy".to_owned()), "no name before the commit");
     }
     let path = b"/copy".to_vec();
     let commit =
         Op::CommitChunked { path: path.clone(), session: session.clone(), modified: None, mode: None, expected: None };
     node.call(movers[0].1, commit.clone()).failure();
-    node.call(movers[1].1, Op::KeepLeaves { path, session, leaves: proven }).done();
+    for (mover, leaves) in proven {
+        node.call(mover, Op::KeepLeaves { path: path.clone(), session: session.clone(), leaves }).done();
+    }
     node.call(movers[0].1, commit).done();
     assert!(node.read("copy") == data);
     assert_eq!(node.names(), ["copy", "source"]);

@@ -5,39 +5,43 @@
 //! end and nothing else; the first record that is torn or wrong ends what is trusted, whatever
 //! follows. Writing, syncing and removing the bytes is the storage's part.
 //!
+//! Whoever writes says so before the first byte, and a leaf counts only when all who began to write it have proven it: what was
+//! proven says nothing of what somebody has written there since. See [`Reading`].
+//!
 //! A record: kind (1 byte), length of the body (2), body, CRC32C of all of these (4). A header's
 //! body: magic (8), version (2), size (8), time known (1), seconds (8), nanoseconds (4), leaf length
-//! (8), algorithm. A leaf's body: start (8), end (8), digest. A hole's body: start (8), end (8), of one
-//! or more leaves that hold nothing. Numbers are little-endian.
+//! (8), algorithm. A leaf's body: start (8), end (8), writer (8), digest. A hole's body: start (8), end
+//! (8), of one or more leaves that hold nothing, writer (8). A beginning's: start (8), end (8), of one
+//! or more leaves, writer (8), whether it is alone (1). Numbers are little-endian.
 
+mod reading;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
+pub use self::reading::Reading;
 use crate::ranges::RangeSet;
 use crate::records;
 
 const MAGIC: &[u8; 8] = b"whimjrnl";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 const HEADER: u8 = 1;
 const LEAF: u8 = 2;
 const HOLE: u8 = 3;
+const BEGINNING: u8 = 4;
 
 /// Of a header's body, without the algorithm.
 const HEADER_FIXED: usize = 39;
-/// Of a leaf's body, without the digest.
-const LEAF_FIXED: usize = 16;
 
 /// Longest name of an algorithm, bytes.
 pub const ALGORITHM_MAX: usize = 64;
 /// Longest digest, bytes (that of SHA-512).
 pub const DIGEST_MAX: usize = 64;
 /// Longest journal, bytes. A file has 65,536 leaves at most, since a reply names no more: with the longest digests their records are
-/// 5.7 MB. A leaf has another record only where the answer to the first was lost, so ten times as much is more than anybody writes;
-/// whoever reads a journal holds it in memory.
+/// 6.2 MB, and with a beginning of each alone 8.3 MB. A leaf has more of them only where it was moved again, so several times as much is
+/// more than anybody writes; whoever reads a journal holds it in memory.
 pub const LONGEST: u64 = 64 << 20;
 
 /// What the leaves of a journal are about: one version of one source, cut and hashed in one way.
@@ -51,6 +55,15 @@ pub struct Header {
     pub leaf: u64,
     /// Algorithm of the digests, 1 to [`ALGORITHM_MAX`] bytes.
     pub algorithm: String,
+}
+
+/// Who writes to a file: one login, on all nodes that it has. No two have the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Writer(pub u64);
+
+impl Writer {
+    /// Of a file to which nobody else writes.
+    pub const ONLY: Self = Self(0);
 }
 
 /// A proven leaf.
@@ -76,6 +89,8 @@ pub struct Trusted {
     pub disputed: bool,
     /// What was made a hole as it is in the source.
     pub holes: RangeSet,
+    /// What was proven and does not count, because somebody has begun to write it and has not proven it since.
+    pub withdrawn: RangeSet,
     /// Length of the trusted part, bytes.
     pub sound: usize,
     /// Whether anything follows the trusted part.
@@ -105,6 +120,13 @@ impl Header {
         !range.is_empty() && range.start.is_multiple_of(self.leaf) && ends
     }
 
+    /// The leaves that have a byte of `range`; none where it is empty, or begins behind the file's end.
+    pub fn leaves_of(&self, range: &Range<u64>) -> Range<u64> {
+        let start = range.start / self.leaf * self.leaf;
+        let end = range.end.div_ceil(self.leaf).saturating_mul(self.leaf).min(self.size);
+        if range.is_empty() || start >= end { start..start } else { start..end }
+    }
+
     fn is_valid(&self) -> bool {
         self.leaf > 0 && (1..=ALGORITHM_MAX).contains(&self.algorithm.len())
     }
@@ -130,112 +152,53 @@ pub fn encode_header(header: &Header) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Records of proven leaves, to be appended in one piece.
+/// Records of leaves that `writer` has proven, to be appended in one piece.
 ///
 /// `None` when one is no leaf of the file that `header` describes, or its digest breaks its bounds.
-pub fn encode_leaves(header: &Header, leaves: &[Leaf]) -> Option<Vec<u8>> {
+pub fn encode_leaves(header: &Header, leaves: &[Leaf], writer: Writer) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut body = Vec::new();
     for leaf in leaves {
         if !header.is_leaf(&leaf.range) || !(1..=DIGEST_MAX).contains(&leaf.digest.len()) {
             return None;
         }
-        body.clear();
-        body.extend_from_slice(&leaf.range.start.to_le_bytes());
-        body.extend_from_slice(&leaf.range.end.to_le_bytes());
-        body.extend_from_slice(&leaf.digest);
-        records::append(LEAF, &body, &mut bytes);
+        records::append(LEAF, &body(&leaf.range, writer, &leaf.digest), &mut bytes);
     }
     Some(bytes)
 }
 
-/// Records of holes, to be appended in one piece; `None` when one is not made of whole leaves of the file.
-pub fn encode_holes(header: &Header, holes: &[Range<u64>]) -> Option<Vec<u8>> {
+/// Records of holes that `writer` has made, to be appended in one piece; `None` when one is not made of whole leaves of the file.
+pub fn encode_holes(header: &Header, holes: &[Range<u64>], writer: Writer) -> Option<Vec<u8>> {
+    spans(header, holes, |range| (HOLE, body(range, writer, &[])))
+}
+
+/// Records that say that `writer` begins to write these leaves, to be appended in one piece before the first byte.
+///
+/// `alone`: whatever others have begun there is over. `None` when one is not made of whole leaves of the file.
+pub fn encode_beginnings(header: &Header, parts: &[Range<u64>], writer: Writer, alone: bool) -> Option<Vec<u8>> {
+    spans(header, parts, |range| (BEGINNING, body(range, writer, &[u8::from(alone)])))
+}
+
+fn spans(header: &Header, ranges: &[Range<u64>], record: impl Fn(&Range<u64>) -> (u8, Vec<u8>)) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    for hole in holes {
-        if !header.is_leaves(hole) {
+    for range in ranges {
+        if !header.is_leaves(range) {
             return None;
         }
-        records::append(HOLE, &[hole.start.to_le_bytes(), hole.end.to_le_bytes()].concat(), &mut bytes);
+        let (kind, body) = record(range);
+        records::append(kind, &body, &mut bytes);
     }
     Some(bytes)
+}
+
+fn body(range: &Range<u64>, writer: Writer, rest: &[u8]) -> Vec<u8> {
+    [&range.start.to_le_bytes(), &range.end.to_le_bytes(), &writer.0.to_le_bytes(), rest].concat()
 }
 
 /// Reads a journal up to the first record that is torn or wrong.
 ///
 /// A repeated header is harmless (two hosts may open a file at once); a different one is wrong.
 pub fn decode(bytes: &[u8]) -> Trusted {
-    let mut trusted = Trusted::default();
-    let mut leaves = BTreeMap::new();
-    let mut rest = bytes;
-    while let Some((kind, body, after)) = records::next(rest) {
-        let good = match (kind, &trusted.header) {
-            (HEADER, None) => {
-                trusted.header = decode_header(body);
-                trusted.header.is_some()
-            }
-            (HEADER, Some(header)) => decode_header(body).as_ref() == Some(header),
-            (LEAF, Some(header)) => match decode_leaf(header, body) {
-                Some(leaf) => {
-                    let known: Option<&Leaf> = leaves.get(&leaf.range.start);
-                    trusted.disputed |= known.is_some_and(|known| known.digest != leaf.digest);
-                    leaves.insert(leaf.range.start, leaf);
-                    true
-                }
-                None => false,
-            },
-            (HOLE, Some(header)) => match decode_hole(header, body) {
-                Some(hole) => {
-                    trusted.holes.insert(hole);
-                    true
-                }
-                None => false,
-            },
-            _ => false,
-        };
-        if !good {
-            break;
-        }
-        rest = after;
-    }
-    trusted.leaves = leaves.into_values().collect();
-    trusted.sound = bytes.len() - rest.len();
-    trusted.torn = !rest.is_empty();
-    trusted
-}
-
-fn decode_header(body: &[u8]) -> Option<Header> {
-    let (fixed, algorithm) = body.split_first_chunk::<HEADER_FIXED>()?;
-    let (magic, fixed) = fixed.split_first_chunk::<8>()?;
-    let (version, fixed) = fixed.split_first_chunk::<2>()?;
-    let (size, fixed) = fixed.split_first_chunk::<8>()?;
-    let (known, fixed) = fixed.split_first_chunk::<1>()?;
-    let (seconds, fixed) = fixed.split_first_chunk::<8>()?;
-    let (nanoseconds, fixed) = fixed.split_first_chunk::<4>()?;
-    let leaf = fixed.first_chunk::<8>()?;
-    if magic != MAGIC || u16::from_le_bytes(*version) != VERSION || known[0] > 1 {
-        return None;
-    }
-    let modified = (i64::from_le_bytes(*seconds), u32::from_le_bytes(*nanoseconds));
-    let header = Header {
-        size: u64::from_le_bytes(*size),
-        modified: (known[0] == 1).then_some(modified),
-        leaf: u64::from_le_bytes(*leaf),
-        algorithm: String::from_utf8(algorithm.to_vec()).ok()?,
-    };
-    header.is_valid().then_some(header)
-}
-
-fn decode_leaf(header: &Header, body: &[u8]) -> Option<Leaf> {
-    let (fixed, digest) = body.split_first_chunk::<LEAF_FIXED>()?;
-    let (start, end) = fixed.split_first_chunk::<8>()?;
-    let range = u64::from_le_bytes(*start)..u64::from_le_bytes(*end.first_chunk()?);
-    let right = header.is_leaf(&range) && (1..=DIGEST_MAX).contains(&digest.len());
-    right.then(|| Leaf { range, digest: digest.to_vec() })
-}
-
-fn decode_hole(header: &Header, body: &[u8]) -> Option<Range<u64>> {
-    let (start, end) = body.split_first_chunk::<8>()?;
-    let range = u64::from_le_bytes(*start)..u64::from_le_bytes(end.try_into().ok()?);
-    header.is_leaves(&range).then_some(range)
+    let mut reading = Reading::default();
+    reading.read(bytes);
+    reading.trusted()
 }

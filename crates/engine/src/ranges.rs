@@ -133,6 +133,12 @@ impl RangeSet {
         self.missing(range).is_empty()
     }
 
+    /// Whether any byte of `range` is in the set.
+    pub fn touches(&self, range: Range<u64>) -> bool {
+        let first = self.ranges.partition_point(|r| r.end <= range.start);
+        self.ranges.get(first).is_some_and(|r| r.start < range.end && !range.is_empty())
+    }
+
     /// Number of bytes in the set.
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|r| r.end - r.start).sum()
@@ -201,6 +207,8 @@ mod tests {
         assert_eq!(set.missing(12..35), RangeSet::from(20..30));
         assert!(set.missing(31..39).is_empty());
         assert_eq!(set.within(12..35).as_slice(), [12..20, 30..35]);
+        assert!([0..11, 19..20, 19..31, 15..16, 39..50, 0..50].into_iter().all(|range| set.touches(range)));
+        assert!([0..10, 20..30, 40..50, 15..15, 50..60].into_iter().all(|range| !set.touches(range)));
     }
 
     /// Numbers below the one that is asked with, the same ones for the same seed.

@@ -84,7 +84,8 @@ const RECEIVED_FILE_RS: &str = "crates/dtn/src/mover/receive/file.rs";
 const RECEIVED_FLOW_RS: &str = "crates/dtn/src/mover/receive/flow.rs";
 const UNNAMED_RS: &str = "crates/connector/src/posix/unnamed.rs";
 const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
-const FORMAT_RS: &str = "crates/engine/src/journal.rs";
+const WRITING_RS: &str = "crates/dtn/src/mover/chunk/writing.rs";
+const READING_RS: &str = "crates/engine/src/journal/reading.rs";
 const RECORDS_RS: &str = "crates/engine/src/records.rs";
 const COMPARE_RS: &str = "crates/dtn/src/client/chunk/compare.rs";
 const FLIGHT_RS: &str = "crates/dtn/src/client/flight.rs";
@@ -139,7 +140,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: an append to the journal",
         guards: "a leaf that was kept and has to be sent again",
         file: JOURNAL_RS,
-        find: "        steps::sync_data(&*file).or_fault(op, &self.path)?;\n",
+        find: "        steps::sync_data(file).or_fault(WRITE, &self.path)?;\n",
         replace: "",
         suite: STEPS,
     },
@@ -150,6 +151,14 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "            steps::sync_dir(&self.dir).or_fault(\"sync directory\", &self.path)?;\n",
         replace: "",
         suite: STEPS,
+    },
+    Mutation {
+        name: "sync: what is begun where something was proven",
+        guards: "a proof that a loss of power brings back, of a leaf that was written again",
+        file: WRITING_RS,
+        find: "        if withdraws {\n",
+        replace: "        if withdraws && false {\n",
+        suite: CRASHES,
     },
     Mutation {
         name: "sync: a journal that was cut",
@@ -486,8 +495,24 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "check: the journal covers the file before it is committed",
         guards: "an unproven file with its final name",
         file: CHUNK_RS,
-        find: "Ok(journal) => prove(&journal.read()?, size)?,",
+        find: "Ok(journal) => prove(&journal.read()?, size, path)?,",
         replace: "Ok(_) => {}",
+        suite: CRASHES,
+    },
+    Mutation {
+        name: "check: a leaf that is written again is proven again",
+        guards: "bytes that a session wrote over what was proven, and proved by nobody",
+        file: WRITING_RS,
+        find: "journal.begin(writer, &leaves, alone)?",
+        replace: "journal.begin(writer, &leaves[..0], alone)?",
+        suite: CRASHES,
+    },
+    Mutation {
+        name: "check: a session that was given up may still write",
+        guards: "late bytes of a session in a leaf that another has proven",
+        file: WRITING_RS,
+        find: "let alone = !state.is_written(writer, &leaves);",
+        replace: "let alone = true;",
         suite: CRASHES,
     },
     Mutation {
@@ -501,9 +526,9 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: records are leaves of the file",
         guards: "a range that is no leaf and counts as proven",
-        file: FORMAT_RS,
-        find: "    let right = header.is_leaf(&range) && ",
-        replace: "    let right = !range.is_empty() && ",
+        file: READING_RS,
+        find: "            LEAF if header.is_leaf(&range) && ",
+        replace: "            LEAF if !range.is_empty() && ",
         suite: JOURNAL,
     },
     Mutation {
@@ -630,8 +655,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "check: a journal that was removed takes no appends",
         guards: "a proof that is answered as kept and is nowhere",
         file: JOURNAL_RS,
-        find: ".or_fault(op, &self.path)?.stx_nlink == 0 {",
-        replace: ".or_fault(op, &self.path)?.stx_nlink == u32::MAX {",
+        find: ".or_fault(WRITE, &self.path)?.stx_nlink == 0 {",
+        replace: ".or_fault(WRITE, &self.path)?.stx_nlink == u32::MAX {",
         suite: suite(&["test", "-p", "whimbrel-connector", "--test", "contract_posix"], &[]),
     },
     Mutation {
@@ -695,8 +720,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "order: a leaf is in the journal before it is answered as kept",
         guards: "a leaf that was kept and has to be sent again",
         file: CHUNK_RS,
-        find: "        if !records.is_empty() {\n            self.append(&file, &records)?;\n        }\n",
-        replace: "        drop(records);\n",
+        find: "            self.append(&file, &records)?;\n        }\n        Ok(Outcome::Done)\n    }\n\n    /// Refuses",
+        replace: "            drop(records);\n        }\n        Ok(Outcome::Done)\n    }\n\n    /// Refuses",
         suite: CHUNKS,
     },
     Mutation {

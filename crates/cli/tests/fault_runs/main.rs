@@ -43,6 +43,12 @@ fn fifty_seeds_of_faults_end_in_right_files_or_precise_faults_and_resume() {
     run_seeds(0..50);
 }
 
+/// Its source changes between a part's proof and its being moved again, because the answer to the proof is lost, and comes back as it was.
+#[test]
+fn a_part_that_is_moved_again_from_another_source_is_not_taken_for_proven() {
+    run_seeds(1391..1392);
+}
+
 #[test]
 #[ignore = "nightly"]
 fn five_hundred_seeds_of_faults_end_in_right_files_or_precise_faults_and_resume() {

@@ -121,6 +121,26 @@ pub fn a_journal_is_cut_only_where_it_was_seen(a: &dyn Connector, b: &dyn Connec
     assert!(ok(journal.cut(11, 0)) && ok(journal.read()).is_empty());
 }
 
+pub fn what_is_noted_follows_what_was_seen(a: &dyn Connector, b: &dyn Connector) {
+    let session = begun(a);
+    let (mine, theirs) = (ok(a.journal(&session)), ok(b.journal(&session)));
+    assert!(ok(mine.note(0, b"one ")));
+    assert!(!ok(theirs.note(0, b"two ")), "it is not as it was seen");
+    assert_eq!(ok(theirs.read()), b"one ");
+    assert!(ok(theirs.note(4, b"two ")));
+    append(a, &session, b"three");
+    assert!(!ok(mine.note(8, b"four")));
+    for (offset, rest) in [(0, &b"one two three"[..]), (8, b"three"), (13, b""), (99, b"")] {
+        assert_eq!(ok(mine.read_from(offset)), rest);
+        assert_eq!(ok(theirs.read_from(offset)), rest);
+    }
+    ok(theirs.sync());
+    ok(b.abandon(&session));
+    refused(mine.note(13, b"too late"), FaultCode::StorageBusy);
+    refused(mine.sync(), FaultCode::StorageBusy);
+    assert!(names(a, &path("/")).is_empty(), "nothing comes back");
+}
+
 pub fn a_journal_goes_with_its_file(a: &dyn Connector, b: &dyn Connector) {
     for end in ["commit", "abandon", "replace"] {
         let session = begun(a);

@@ -88,6 +88,7 @@ macro_rules! contract_cases {
             what_is_appended_to_a_journal_is_read_by_every_host
             appends_of_many_writers_never_mix
             a_journal_is_cut_only_where_it_was_seen
+            what_is_noted_follows_what_was_seen
             a_journal_goes_with_its_file
             a_new_file_never_has_the_journal_of_the_one_before
             what_is_written_in_chunks_is_not_resumed_by_its_size

@@ -142,8 +142,16 @@ pub(super) struct FaultyJournal {
 }
 
 impl Journal for FaultyJournal {
-    fn read(&self) -> Result<Vec<u8>, Fault> {
-        self.script.run(Operation::JournalRead, || self.inner.read())
+    fn read_from(&self, offset: u64) -> Result<Vec<u8>, Fault> {
+        self.script.run(Operation::JournalRead, || self.inner.read_from(offset))
+    }
+
+    fn note(&self, seen: u64, bytes: &[u8]) -> Result<bool, Fault> {
+        self.script.run(Operation::JournalNote, || self.inner.note(seen, bytes))
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        self.script.run(Operation::JournalSync, || self.inner.sync())
     }
 
     fn append(&self, bytes: &[u8]) -> Result<(), Fault> {

@@ -51,6 +51,10 @@ pub enum Operation {
     DropCached,
     /// `Journal::read`.
     JournalRead,
+    /// `Journal::note`.
+    JournalNote,
+    /// `Journal::sync`.
+    JournalSync,
     /// `Journal::append`.
     JournalAppend,
     /// `Journal::cut`.
@@ -99,6 +103,8 @@ impl Operation {
             Room,
             DropCached,
             JournalRead,
+            JournalNote,
+            JournalSync,
             JournalAppend,
             JournalCut,
         ]

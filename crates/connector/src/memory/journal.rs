@@ -13,6 +13,8 @@ use crate::path::StoragePath;
 use crate::session::WriteSession;
 use crate::staging::journal_name;
 
+const WRITE: &str = "write journal";
+
 fn name_of(path: &StoragePath, id: u64) -> Vec<u8> {
     journal_name(path.name().unwrap_or_default(), &id.to_le_bytes())
 }
@@ -77,13 +79,39 @@ impl Log {
         Ok(node)
     }
 
-    /// Changes it and makes the change durable.
-    fn write(&self, node: &Node, change: impl FnOnce(&mut Data)) -> Result<(), FaultCode> {
+    fn change(&self, node: &Node, change: impl FnOnce(&mut Data)) -> Result<(), FaultCode> {
         if let Body::File(data) = &node.body {
             self.storage.power.step()?;
             change(&mut data.write().unwrap_or_else(PoisonError::into_inner));
         }
-        if self.storage.power.has(Safeguard::SyncJournal) { self.storage.sync_file(node) } else { Ok(()) }
+        Ok(())
+    }
+
+    fn sync_bytes(&self, node: &Node, safeguard: Safeguard) -> Result<(), FaultCode> {
+        if self.storage.power.has(safeguard) { self.storage.sync_file(node) } else { Ok(()) }
+    }
+
+    /// What is there, or made now; `StorageBusy` when it has lost its name.
+    fn present(&self) -> Result<Arc<Node>, Fault> {
+        match self.find()? {
+            Some(node) if self.named()?.is_some_and(|named| Arc::ptr_eq(&named, &node)) => Ok(node),
+            Some(_) => Err(Fault::new(FaultCode::StorageBusy, WRITE)
+                .on_path(self.path.as_bytes())
+                .detail("the file was committed or replaced meanwhile")),
+            None => self.create().on(WRITE, &self.path),
+        }
+    }
+
+    /// Syncs what was written, and the name it has.
+    fn make_durable(&self, node: &Node, safeguard: Safeguard) -> Result<(), Fault> {
+        self.sync_bytes(node, safeguard).on(WRITE, &self.path)?;
+        if !self.named.load(Ordering::Acquire) {
+            if self.storage.power.has(Safeguard::SyncJournalName) {
+                self.storage.sync_parent(&self.path).on("sync directory", &self.path)?;
+            }
+            self.named.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     fn named(&self) -> Result<Option<Arc<Node>>, Fault> {
@@ -100,42 +128,42 @@ impl Log {
 }
 
 impl Journal for Log {
-    fn read(&self) -> Result<Vec<u8>, Fault> {
+    fn read_from(&self, offset: u64) -> Result<Vec<u8>, Fault> {
         let _names = self.storage.lock();
         let Some(node) = self.find()? else {
             return Ok(Vec::new());
         };
-        let mut bytes = vec![0; node.size() as usize];
+        let mut bytes = vec![0; node.size().saturating_sub(offset) as usize];
         if let Body::File(data) = &node.body {
-            data.read().unwrap_or_else(PoisonError::into_inner).read(0, &mut bytes);
+            data.read().unwrap_or_else(PoisonError::into_inner).read(offset, &mut bytes);
         }
         Ok(bytes)
     }
 
-    fn append(&self, bytes: &[u8]) -> Result<(), Fault> {
-        let op = "write journal";
+    fn note(&self, seen: u64, bytes: &[u8]) -> Result<bool, Fault> {
         let _names = self.storage.lock();
-        let node = match self.find()? {
-            Some(node) if self.named()?.is_some_and(|named| Arc::ptr_eq(&named, &node)) => node,
-            Some(_) => {
-                return Err(Fault::new(FaultCode::StorageBusy, op)
-                    .on_path(self.path.as_bytes())
-                    .detail("the file was committed or replaced meanwhile"));
-            }
-            None => self.create().on(op, &self.path)?,
-        };
-        self.write(&node, |data| {
+        let node = self.present()?;
+        if node.size() != seen {
+            return Ok(false);
+        }
+        self.change(&node, |data| data.write(seen, bytes)).on(WRITE, &self.path)?;
+        Ok(true)
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        let _names = self.storage.lock();
+        self.make_durable(&*self.present()?, Safeguard::SyncNotes)
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let _names = self.storage.lock();
+        let node = self.present()?;
+        let appended = self.change(&node, |data| {
             let end = data.size();
             data.write(end, bytes);
-        })
-        .on(op, &self.path)?;
-        if !self.named.load(Ordering::Acquire) {
-            if self.storage.power.has(Safeguard::SyncJournalName) {
-                self.storage.sync_parent(&self.path).on("sync directory", &self.path)?;
-            }
-            self.named.store(true, Ordering::Release);
-        }
-        Ok(())
+        });
+        appended.on(WRITE, &self.path)?;
+        self.make_durable(&node, Safeguard::SyncJournal)
     }
 
     fn cut(&self, seen: u64, keep: u64) -> Result<bool, Fault> {
@@ -146,7 +174,8 @@ impl Journal for Log {
         if node.size() != seen {
             return Ok(false);
         }
-        self.write(&node, |data| data.set_size(keep.min(seen))).on("cut journal", &self.path)?;
+        let cut = self.change(&node, |data| data.set_size(keep.min(seen)));
+        cut.and_then(|()| self.sync_bytes(&node, Safeguard::SyncJournal)).on("cut journal", &self.path)?;
         Ok(true)
     }
 }

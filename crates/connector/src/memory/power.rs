@@ -28,11 +28,13 @@ pub enum Safeguard {
     SyncJournal,
     /// The first append syncs the directory.
     SyncJournalName,
+    /// What was noted in the journal is synced when that is asked for.
+    SyncNotes,
 }
 
 impl Safeguard {
     /// All of them.
-    pub const ALL: [Safeguard; 7] = [
+    pub const ALL: [Safeguard; 8] = [
         Self::SyncData,
         Self::SyncBeforeRename,
         Self::SyncAfterRename,
@@ -40,6 +42,7 @@ impl Safeguard {
         Self::RemoveJournalLast,
         Self::SyncJournal,
         Self::SyncJournalName,
+        Self::SyncNotes,
     ];
 }
 

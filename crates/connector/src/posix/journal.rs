@@ -34,6 +34,8 @@ const OPEN: OFlags = OFlags::RDWR
 /// Most names of a directory that are looked at for journals without a file.
 const LOOKED_AT: usize = 10_000;
 
+const WRITE: &str = "write journal";
+
 /// Attempts to open or create it while others remove and create it.
 const ATTEMPTS: usize = 16;
 
@@ -129,8 +131,32 @@ impl Log {
         Err(Errno::AGAIN)
     }
 
+    /// What is open, or opened or made now.
+    fn file_of<'a>(&self, state: &'a mut State) -> Result<&'a OwnedFd, Fault> {
+        let file = match state.file.take() {
+            Some(file) => file,
+            None => self.open_or_create().or_fault(WRITE, &self.path)?,
+        };
+        Ok(state.file.insert(file))
+    }
+
+    /// Syncs what was written, and the name it has.
+    fn make_durable(&self, state: &mut State) -> Result<(), Fault> {
+        let file = self.file_of(state)?;
+        steps::sync_data(file).or_fault(WRITE, &self.path)?;
+        if statx_fd(file).or_fault(WRITE, &self.path)?.stx_nlink == 0 {
+            return Err(self.removed());
+        }
+        if !state.named {
+            // Not only by the one that created it: that one may have died in between.
+            steps::sync_dir(&self.dir).or_fault("sync directory", &self.path)?;
+            state.named = true;
+        }
+        Ok(())
+    }
+
     fn removed(&self) -> Fault {
-        Fault::new(FaultCode::StorageBusy, "write journal")
+        Fault::new(FaultCode::StorageBusy, WRITE)
             .on_path(self.path.as_bytes())
             .detail("the file was committed or replaced meanwhile")
     }
@@ -153,7 +179,7 @@ fn append(file: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
 }
 
 impl Journal for Log {
-    fn read(&self) -> Result<Vec<u8>, Fault> {
+    fn read_from(&self, offset: u64) -> Result<Vec<u8>, Fault> {
         let op = "read journal";
         let mut state = self.state();
         if state.file.is_none() {
@@ -167,33 +193,39 @@ impl Journal for Log {
         // Memory for it is taken at once, and others are served by this process.
         let size = usize::try_from(size).ok().filter(|_| size <= LONGEST);
         let size = size.ok_or_else(|| fault(Errno::FBIG, op, &self.path))?;
-        let mut bytes = vec![0; size];
-        let count = read_fully(file.as_fd(), 0, &mut bytes, size as u64).or_fault(op, &self.path)?;
+        let offset = usize::try_from(offset).map_or(size, |offset| offset.min(size));
+        let mut bytes = vec![0; size - offset];
+        let count = read_fully(file.as_fd(), offset as u64, &mut bytes, size as u64).or_fault(op, &self.path)?;
         bytes.truncate(count);
         Ok(bytes)
     }
 
-    fn append(&self, bytes: &[u8]) -> Result<(), Fault> {
-        let op = "write journal";
+    fn note(&self, seen: u64, bytes: &[u8]) -> Result<bool, Fault> {
         let mut state = self.state();
-        let file = match state.file.take() {
-            Some(file) => file,
-            None => self.open_or_create().or_fault(op, &self.path)?,
-        };
-        let file = state.file.insert(file);
-        let locked = Locked::exclusive(file, op, &self.path)?;
-        append(file, bytes).or_fault(op, &self.path)?;
-        drop(locked);
-        steps::sync_data(&*file).or_fault(op, &self.path)?;
-        if statx_fd(&*file).or_fault(op, &self.path)?.stx_nlink == 0 {
+        let file = self.file_of(&mut state)?;
+        let _locked = Locked::exclusive(file, WRITE, &self.path)?;
+        let stat = statx_fd(file).or_fault(WRITE, &self.path)?;
+        if stat.stx_nlink == 0 {
             return Err(self.removed());
         }
-        if !state.named {
-            // Not only by the one that created it: that one may have died in between.
-            steps::sync_dir(&self.dir).or_fault("sync directory", &self.path)?;
-            state.named = true;
+        if stat.stx_size != seen {
+            return Ok(false);
         }
-        Ok(())
+        append(file, bytes).or_fault(WRITE, &self.path)?;
+        Ok(true)
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        self.make_durable(&mut self.state())
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut state = self.state();
+        let file = self.file_of(&mut state)?;
+        let locked = Locked::exclusive(file, WRITE, &self.path)?;
+        append(file, bytes).or_fault(WRITE, &self.path)?;
+        drop(locked);
+        self.make_durable(&mut state)
     }
 
     fn cut(&self, seen: u64, keep: u64) -> Result<bool, Fault> {

@@ -86,6 +86,7 @@ impl LocalData {
         let (peer, local) = addresses.unwrap_or((loopback, loopback));
         let identity = Identity {
             user: "local".to_owned(),
+            login: Identity::new_login(),
             control_peer: Some(peer),
             control_local: Some(local),
             data_peers: DataPeers::Anyone,

@@ -227,7 +227,8 @@ mod tests {
     }
 
     fn written(leaves: &[Leaf]) -> Vec<u8> {
-        [journal::encode_header(&a_header()).unwrap(), records(&a_header(), leaves).unwrap()].concat()
+        [journal::encode_header(&a_header()).unwrap(), records(&a_header(), leaves, journal::Writer::ONLY).unwrap()]
+            .concat()
     }
 
     #[test]

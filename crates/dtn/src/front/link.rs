@@ -456,6 +456,7 @@ pub(super) mod tests {
     pub fn identity() -> Identity {
         Identity {
             user: "tester".to_owned(),
+            login: Identity::new_login(),
             control_peer: None,
             control_local: None,
             data_peers: DataPeers::ControlPeer,

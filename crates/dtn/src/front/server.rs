@@ -263,6 +263,7 @@ impl Server {
         })?;
         let identity = Identity {
             user: user.clone(),
+            login: Identity::new_login(),
             control_peer: ends.peer.or(ends.made_here.then_some(NOBODY)),
             control_local: ends.local,
             data_peers: self.settings.data_peers.clone(),

@@ -3,28 +3,33 @@
 //! The client proves leaves; here they are recorded beside the unfinished file, and the file gets
 //! its name only when the record covers all of it. See `docs/design/chunks.md`.
 
+mod noted;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod writing;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use whimbrel_connector::{Attributes, Connector, Disposition, Journal, WriteAt, WriteIntent, WriteSession};
-use whimbrel_engine::journal::{self, Header, Trusted};
+use whimbrel_connector::{Attributes, Connector, Disposition, WriteAt, WriteIntent, WriteSession};
+use whimbrel_engine::journal::{self, Header, Trusted, Writer};
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome, StorageFacts};
+use whimbrel_transport::Cancel;
 use whimbrel_transport::digest::{self, Algorithm, Digest};
 
+use self::noted::Noted;
+pub use self::writing::{Part, Writing};
 use super::checksum;
 use super::command::{permission_bits, resolve, timestamp};
 use super::failure::Problem;
 use super::leaves::Stored;
-use super::node::Node;
 use super::worker::Task;
 use crate::journaled;
 
@@ -44,20 +49,36 @@ const MAX_SIZE: u64 = i64::MAX as u64;
 const DURABLE: Attributes = Attributes { mode: None, group: None, modified: None, size: None, durable: true };
 
 /// Carries out an operation on a file written in chunks; `None` when `op` is none.
-pub fn run(node: &Node, op: &Op) -> Option<Result<Outcome, Problem>> {
-    Storage { connector: node.connector.as_ref(), files: &node.chunked }.run(op)
+pub fn run(task: &Task<'_>, op: &Op) -> Option<Result<Outcome, Problem>> {
+    Storage::of(task).run(op)
 }
 
-/// The unfinished file of `path` to write a chunk of; all movers of this process share the writer.
+/// What a chunk is written with; all movers of this process share the writer.
+pub struct Chunk {
+    /// The unfinished file.
+    pub session: WriteSession,
+    /// Writes to it.
+    pub writer: Arc<dyn WriteAt>,
+    /// That this is being written, as long as it is kept.
+    pub part: Part,
+}
+
+/// Begins to write a chunk of the unfinished file of `path`: `length` bytes at `offset`, or what follows there where it is not told.
 ///
 /// A session of another file, of another path or of a file that was replaced is refused; it cannot
 /// reach anything but the unfinished file of `path`.
-pub fn join(node: &Node, path: &[u8], session: &[u8]) -> Result<(WriteSession, Arc<dyn WriteAt>), Fault> {
-    let storage = Storage { connector: node.connector.as_ref(), files: &node.chunked };
+pub fn begin(task: &Task<'_>, path: &[u8], session: &[u8], offset: u64, length: Option<u64>) -> Result<Chunk, Fault> {
+    let storage = Storage::of(task);
     let file = storage.open(path, session)?;
-    // Fails when the hidden name is another file's by now: what is written would be lost.
-    node.connector.journal(&file.session).inspect_err(|_| node.chunked.forget(path, session))?;
-    Ok((file.session.clone(), file.writer.clone()))
+    let size = file.header.size;
+    let end = offset.checked_add(length.unwrap_or(0)).filter(|&end| end <= size);
+    let Some(end) = end else {
+        let fault = Fault::new(FaultCode::InvalidArgument, "receive a chunk").on_path(path);
+        return Err(fault.detail(format!("it would end beyond the file's {size} bytes")));
+    };
+    let range = offset..if length.is_some() { end } else { size };
+    let part = storage.write(&file, slice::from_ref(&range))?;
+    Ok(Chunk { session: file.session.clone(), writer: file.writer.clone(), part })
 }
 
 /// Before a commit: whether the whole file has the checksum that the client demands (SCKS, SITE STORATTR).
@@ -70,17 +91,20 @@ pub fn expect(
     session: &[u8],
     (algorithm, expected): &(String, String),
 ) -> Result<(), Problem> {
-    let node = task.node.clone();
     let algorithm: Algorithm = algorithm.parse()?;
-    let storage = Storage { connector: node.connector.as_ref(), files: &node.chunked };
-    let computed = match storage.open(path, session) {
+    let opened = Storage::of(task).open(path, session);
+    let computed = match opened {
         Ok(file) => sum(task, &file, algorithm)?,
         // Another session has given it its name, and has perhaps demanded nothing.
         Err(fault) => {
-            storage.unless_committed(path, session, fault)?;
+            Storage::of(task).unless_committed(path, session, fault)?;
             let computed = checksum::named(task, algorithm, path, 0..u64::MAX, Some(SIGNS_OF_LIFE))?;
             let taken = Fault::new(FaultCode::StorageBusy, "verify").on_path(path);
-            storage.unless_committed(path, session, taken.detail("another file has taken the name meanwhile"))?;
+            Storage::of(task).unless_committed(
+                path,
+                session,
+                taken.detail("another file has taken the name meanwhile"),
+            )?;
             computed
         }
     };
@@ -120,6 +144,10 @@ fn composed(trusted: &Trusted, algorithm: Algorithm) -> Option<Digest> {
 struct Storage<'a> {
     connector: &'a dyn Connector,
     files: &'a Files,
+    writing: &'a Writing,
+    /// Who works.
+    writer: Writer,
+    cancel: &'a Cancel,
 }
 
 /// What a client carries from operation to operation.
@@ -152,8 +180,10 @@ struct File {
     ticket: Vec<u8>,
     session: WriteSession,
     writer: Arc<dyn WriteAt>,
-    journal: Arc<dyn Journal>,
+    journal: Noted,
     header: Header,
+    /// Who writes it, in this process.
+    parts: Arc<writing::Parts>,
 }
 
 impl File {
@@ -200,7 +230,18 @@ impl Files {
     }
 }
 
-impl Storage<'_> {
+impl<'a> Storage<'a> {
+    fn of(task: &'a Task<'_>) -> Self {
+        let node = task.node;
+        Self {
+            connector: node.connector.as_ref(),
+            files: &node.chunked,
+            writing: &node.writing,
+            writer: task.context.writer(),
+            cancel: task.cancel,
+        }
+    }
+
     fn run(&self, op: &Op) -> Option<Result<Outcome, Problem>> {
         Some(match op {
             Op::OpenChunked(file) => self.open_chunked(file).map_err(Problem::from),
@@ -226,13 +267,14 @@ impl Storage<'_> {
         }
         let session = decode(path, ticket)?.session(self.connector, path)?;
         let writer = self.connector.join(&session)?;
-        let journal = self.connector.journal(&session)?;
-        let Some(header) = journal::decode(&journal.read()?).header else {
+        let journal = Noted::new(self.connector.journal(&session)?);
+        let Some(header) = journal.header()? else {
             return Err(Fault::new(FaultCode::StorageBusy, "join session")
                 .on_path(path)
                 .detail("the file is not open for chunks any more: open it again"));
         };
-        let file = Arc::new(File { path: path.to_vec(), ticket: ticket.to_vec(), session, writer, journal, header });
+        let (path, ticket, parts) = (path.to_vec(), ticket.to_vec(), self.writing.of(&session.token));
+        let file = Arc::new(File { path, ticket, session, writer, journal, header, parts });
         self.files.keep(&file);
         Ok(file)
     }
@@ -260,11 +302,31 @@ impl Storage<'_> {
                 .on_path(path)
                 .detail("a range that is no leaf of the file, or a digest of another algorithm")
         };
-        let records = journaled::records(&file.header, leaves).ok_or_else(bad)?;
+        let records = journaled::records(&file.header, leaves, self.writer).ok_or_else(bad)?;
         if !records.is_empty() {
+            self.is_proven_by(&file, leaves.iter().map(|leaf| &leaf.range))?;
             self.append(&file, &records)?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Refuses a proof that says nothing any more: others have begun to write there since.
+    fn is_proven_by<'b>(&self, file: &File, leaves: impl Iterator<Item = &'b Range<u64>>) -> Result<(), Problem> {
+        let told = file.journal.may_prove(self.writer, leaves).and_then(|may| match may {
+            true => Ok(()),
+            false => Err(written_again(&file.path)),
+        });
+        told.or_else(|fault| {
+            self.files.forget(&file.path, &file.ticket);
+            self.unless_committed(&file.path, &file.ticket, fault)
+        })
+    }
+
+    /// Begins to write these ranges, unless the hidden name is another file's by now: what is written would be lost.
+    fn write(&self, file: &File, ranges: &[Range<u64>]) -> Result<Part, Fault> {
+        let is_there = || self.connector.journal(&file.session).map(drop);
+        let part = file.parts.begin(&file.journal, self.writer, ranges, self.cancel, is_there);
+        part.inspect_err(|_| self.files.forget(&file.path, &file.ticket))
     }
 
     /// Adds to the journal, unless another session gives the file its name meanwhile: a commit reads records as soon as they are
@@ -284,10 +346,11 @@ impl Storage<'_> {
     /// What was there of an earlier attempt must be gone for good before anybody is told that nothing is there.
     fn keep_holes(&self, path: &[u8], session: &[u8], holes: &[Range<u64>]) -> Result<Outcome, Problem> {
         let file = self.open(path, session)?;
-        let records = journal::encode_holes(&file.header, holes).ok_or_else(|| {
+        let records = journal::encode_holes(&file.header, holes, self.writer).ok_or_else(|| {
             let fault = Fault::new(FaultCode::InvalidArgument, "keep holes").on_path(path);
             fault.detail("a range that is not made of whole leaves of the file")
         })?;
+        let _part = self.write(&file, holes)?;
         for hole in holes {
             file.writer.clear(hole.clone())?;
         }
@@ -310,8 +373,9 @@ impl Storage<'_> {
         let ticket = decode(path, session)?;
         let size = ticket.size;
         let begun = ticket.session(self.connector, path)?;
+        let _committing = self.writing.of(&begun.token).commit();
         match self.connector.journal(&begun) {
-            Ok(journal) => prove(&journal.read()?, size)?,
+            Ok(journal) => prove(&journal.read()?, size, path)?,
             Err(fault) => self.unless_committed(path, session, fault)?,
         }
         let attributes = Attributes { size: Some(size), ..attributes };
@@ -447,18 +511,27 @@ fn disputed() -> Fault {
     fault.detail("two sources of the same size and time were stored in it at once: it begins anew")
 }
 
+/// Others have begun to write what was proven, or not ended: the opening tells what is to be moved again.
+fn written_again(path: &[u8]) -> Fault {
+    let fault = Fault::new(FaultCode::StorageBusy, "write in chunks").on_path(path);
+    fault.detail("another session writes a part of it, or did not end well: open it again")
+}
+
 /// Trusts only what is read from the journal now, whatever was answered before.
-fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
+fn prove(bytes: &[u8], size: u64, path: &[u8]) -> Result<(), Problem> {
     let trusted = trust::read(bytes);
     if trusted.disputed {
         return Err(disputed().into());
     }
     let missing = trusted.missing();
+    let mut never = missing.clone();
+    never.subtract(&trusted.withdrawn);
     match &trusted.header {
         Some(header) if header.size != size => {
             Err(Problem::Unproven(format!("the journal is about {} bytes, not {size}", header.size)))
         }
         Some(_) if missing.is_empty() => Ok(()),
+        Some(_) if never.is_empty() => Err(written_again(path).into()),
         Some(_) => {
             let first = missing.as_slice().first().cloned().unwrap_or_default();
             Err(Problem::Unproven(format!(

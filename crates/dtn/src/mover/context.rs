@@ -1,5 +1,6 @@
 //! On whose behalf a mover works, for logs.
 
+use whimbrel_engine::journal::Writer;
 use whimbrel_trust::clock::now;
 
 use super::failure::Problem;
@@ -31,6 +32,11 @@ impl Context {
             true => Err(Problem::LoginOver),
             false => Ok(()),
         }
+    }
+
+    /// Whose the parts are that it writes of unfinished files.
+    pub fn writer(&self) -> Writer {
+        Writer(self.identity.login)
     }
 
     /// Name for logs.

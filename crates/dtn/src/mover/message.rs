@@ -14,6 +14,7 @@
 //!    its [`FromMover::Outcome`] ends the operation. Without a commit the unfinished file stays for
 //!    a restart.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use whimbrel_proto::rules::{LoginRules, Networks};
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Largest body of most messages, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -338,6 +339,8 @@ impl DataSettings {
 pub struct Identity {
     /// Name for logs.
     pub user: String,
+    /// Tells its parts of unfinished files from those of others: see [`Identity::new_login`].
+    pub login: u64,
     /// Where the control client is, as the server sees it.
     pub control_peer: Option<SocketAddr>,
     /// Local address of the control connection: the default data address.
@@ -348,6 +351,13 @@ pub struct Identity {
     pub secrets: Secrets,
     /// What the login may do, how much of it, and until when.
     pub rules: LoginRules,
+}
+
+impl Identity {
+    /// A number that no other login has, here or on another host.
+    pub fn new_login() -> u64 {
+        RandomState::new().hash_one(std::process::id())
+    }
 }
 
 /// What one login's data connections are proven with.

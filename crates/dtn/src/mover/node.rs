@@ -80,6 +80,8 @@ pub struct Shared {
     pub link_ip: Option<IpAddr>,
     /// Processors; asked once, because the answer takes a dozen system calls.
     pub processors: usize,
+    /// Files in chunks that its movers write.
+    pub writing: chunk::Writing,
     /// Whom certificates of data connections must come from.
     pub authorities: Authorities,
     /// What users have used of what they may.
@@ -121,6 +123,7 @@ impl Node {
             writer,
             link_ip,
             hashing: Permits::new(processors),
+            writing: chunk::Writing::default(),
             processors,
             ledger,
             running: Mutex::default(),

@@ -332,7 +332,15 @@ mod tests {
     fn identity(rules: LoginRules) -> Identity {
         let (control_peer, control_local) = (None, None);
         let (user, data_peers) = ("tester".to_owned(), DataPeers::ControlPeer);
-        Identity { user, control_peer, control_local, data_peers, rules, secrets: Secrets::default() }
+        Identity {
+            user,
+            login: Identity::new_login(),
+            control_peer,
+            control_local,
+            data_peers,
+            rules,
+            secrets: Secrets::default(),
+        }
     }
 
     fn attach(mover: u64) -> ToMover {

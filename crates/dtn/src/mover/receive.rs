@@ -43,7 +43,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     }
     let mut file = match joined {
         Some(session) => File::join(task.node, spec, session)?,
-        None => File::begin(task.node, spec)?,
+        None => File::begin(task, spec)?,
     };
     if striped && joined.is_none() {
         let (mover, id) = task.reporter.about();
@@ -113,8 +113,7 @@ pub fn measured(
     transfer: &mut Transfer,
 ) -> Result<(), Problem> {
     let spec = ReceiveSpec { performance_interval: interval, ..ReceiveSpec::of(Vec::new()) };
-    let session = WriteSession::nowhere();
-    let mut file = File { session, writer, origin: 0, start: 0, unique_name: None, voucher: None };
+    let mut file = File::of(WriteSession::nowhere(), writer);
     file.fill_over_handle(task, &spec, transfer)
 }
 

@@ -339,7 +339,7 @@ impl Worker {
         if let Op::CommitChunked { path, session, expected: Some(expected), .. } = op {
             chunk::expect(&mut task, path, session, expected)?;
         }
-        if let Some(result) = chunk::run(&node, op) {
+        if let Some(result) = chunk::run(&task, op) {
             return result.map(Some);
         }
         match op {

@@ -39,6 +39,7 @@ pub fn identity(data_peers: DataPeers) -> Identity {
     Identity {
         rules: whimbrel_proto::rules::LoginRules::unlimited(),
         user: "tester".to_owned(),
+        login: Identity::new_login(),
         control_peer: Some("127.0.0.1:40000".parse().unwrap()),
         control_local: Some("127.0.0.1:2811".parse().unwrap()),
         data_peers,

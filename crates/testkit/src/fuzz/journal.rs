@@ -1,6 +1,9 @@
 //! Journals of files in chunks, as a crash, a foreign hand or a later version may leave them.
 
-use whimbrel_engine::journal::{Header, Trusted, decode, encode_header, encode_holes, encode_leaves};
+use std::ops::Range;
+
+use whimbrel_engine::RangeSet;
+use whimbrel_engine::journal::{Header, Reading, Trusted, Writer, decode, encode_header, encode_holes, encode_leaves};
 use whimbrel_transport::digest::Algorithm;
 
 use super::input::Input;
@@ -23,7 +26,10 @@ pub fn journal(data: &[u8]) {
         assert!(left.sound <= trusted.sound, "what is torn off cannot be trusted");
         // A later record of the same leaf replaces its digest, and never the leaf.
         assert!(left.header.is_none() || left.header == trusted.header);
-        assert!(trusted.missing().as_slice().iter().all(|range| left.missing().covers(range.clone())));
+        // A beginning behind the tear withdraws what was proven before.
+        let mut gone = trusted.missing();
+        gone.subtract(&left.missing());
+        assert!(gone.as_slice().iter().all(|range| trusted.withdrawn.covers(range.clone())));
     }
 }
 
@@ -32,6 +38,7 @@ fn check(bytes: &[u8]) -> Trusted {
     assert_eq!(trusted.torn, trusted.sound < bytes.len());
     let alone = decode(&bytes[..trusted.sound]);
     assert_eq!(alone, Trusted { torn: false, ..trusted.clone() }, "what follows changes nothing");
+    check_growing(bytes, &trusted);
     match &trusted.header {
         Some(header) => {
             check_ranges(header, &trusted);
@@ -40,6 +47,20 @@ fn check(bytes: &[u8]) -> Trusted {
         None => assert!(trusted.sound == 0 && trusted.leaves.is_empty() && trusted.holes.is_empty()),
     }
     trusted
+}
+
+/// Whoever reads it as it grows, a piece at a time, comes to the same.
+fn check_growing(bytes: &[u8], trusted: &Trusted) {
+    let mut reading = Reading::default();
+    for end in [bytes.len() / 3, bytes.len() / 2, bytes.len()] {
+        reading.read(&bytes[reading.sound()..end]);
+    }
+    if let Some(header) = reading.header() {
+        let counts = |range: &Range<u64>| reading.counts_any_of(range);
+        assert!(trusted.leaves.iter().all(|leaf| counts(&leaf.range)) && trusted.holes.as_slice().iter().all(counts));
+        assert!(!trusted.missing().as_slice().iter().any(|range| header.is_leaves(range) && counts(range)));
+    }
+    assert_eq!(&reading.trusted(), trusted);
 }
 
 /// Leaves and holes are whole leaves of the file, and what is missing is the rest of it.
@@ -52,23 +73,26 @@ fn check_ranges(header: &Header, trusted: &Trusted) {
     let missing = trusted.missing();
     assert_eq!(missing.len() + proven.len(), header.size);
     assert!(missing.as_slice().iter().all(|range| proven.within(range.clone()).is_empty()));
+    assert!(trusted.withdrawn.as_slice().iter().all(|range| missing.covers(range.clone()) && header.is_leaves(range)));
 }
 
 /// What is trusted can be written as a journal of its own, and appended to the one it came from.
 fn check_again(header: &Header, trusted: &Trusted, sound: &[u8]) {
     let first = encode_header(header).expect("what was read has its bounds");
-    let leaves = encode_leaves(header, &trusted.leaves).expect("leaves of the file");
-    let holes = encode_holes(header, trusted.holes.as_slice()).expect("leaves of the file");
+    let leaves = encode_leaves(header, &trusted.leaves, Writer::ONLY).expect("leaves of the file");
+    let holes = encode_holes(header, trusted.holes.as_slice(), Writer::ONLY).expect("leaves of the file");
     // Each leaf is written once: whose bytes are there is a question only where both digests are.
-    for (before, disputed) in [(&first[..], false), (sound, trusted.disputed)] {
+    for (before, disputed, withdrawn) in
+        [(&first[..], false, RangeSet::new()), (sound, trusted.disputed, trusted.withdrawn.clone())]
+    {
         let again = [before, &leaves, &holes].concat();
-        let wanted = Trusted { sound: again.len(), torn: false, disputed, ..trusted.clone() };
+        let wanted = Trusted { sound: again.len(), torn: false, disputed, withdrawn, ..trusted.clone() };
         assert_eq!(decode(&again), wanted);
     }
     let Some(leaf) = trusted.leaves.first() else { return };
     let mut other = leaf.clone();
     other.digest[0] ^= 1;
-    let other = encode_leaves(header, &[other]).expect("a leaf of the file");
+    let other = encode_leaves(header, &[other], Writer::ONLY).expect("a leaf of the file");
     assert!(decode(&[sound, &other].concat()).disputed, "two digests of one leaf");
 }
 
@@ -110,7 +134,7 @@ pub(super) fn unsealed(journal: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_engine::journal::Leaf;
+    use whimbrel_engine::journal::{Leaf, encode_beginnings};
 
     use super::*;
 
@@ -121,8 +145,9 @@ mod tests {
         let hole = 0..4096;
         let written = [
             encode_header(&header).unwrap(),
-            encode_leaves(&header, &[leaf]).unwrap(),
-            encode_holes(&header, &[hole]).unwrap(),
+            encode_beginnings(&header, std::slice::from_ref(&hole), Writer(3), true).unwrap(),
+            encode_leaves(&header, &[leaf], Writer(2)).unwrap(),
+            encode_holes(&header, &[hole], Writer(3)).unwrap(),
         ]
         .concat();
         assert_eq!(sealed(&unsealed(&written)), written);

@@ -7,7 +7,7 @@ mod written;
 use openssl::x509::X509;
 use whimbrel_dtn::mover::codec::encode;
 use whimbrel_dtn::mover::message::{Framed, FromMover, ToMover};
-use whimbrel_engine::journal::{Header, Leaf, encode_header, encode_holes, encode_leaves};
+use whimbrel_engine::journal::{Header, Leaf, Writer, encode_beginnings, encode_header, encode_holes, encode_leaves};
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::tally::{encode_bound, encode_files};
 use whimbrel_proto::reply::error_body::{self, ErrorBody};
@@ -99,7 +99,17 @@ fn journals() -> Vec<(String, Vec<u8>)> {
     let written = |header: &Header, digest: usize, holes: &[std::ops::Range<u64>]| {
         let leaf = |start: u64| Leaf { range: start..(start + 4096).min(header.size), digest: vec![7; digest] };
         let leaves = [leaf(0), leaf(header.size / 4096 * 4096), leaf(0)];
-        let parts = [encode_header(header), encode_leaves(header, &leaves), encode_holes(header, holes)];
+        let (one, other) = (Writer(1), Writer(u64::MAX));
+        let begun = [leaves[0].range.clone(), leaves[1].range.clone()];
+        let parts = [
+            encode_header(header),
+            encode_beginnings(header, &begun, one, true),
+            encode_beginnings(header, &begun[1..], other, false),
+            encode_leaves(header, &leaves, one),
+            encode_beginnings(header, &begun[..1], other, true),
+            encode_leaves(header, &leaves[..2], other),
+            encode_holes(header, holes, one),
+        ];
         parts.map(|part| part.expect("a right journal")).concat()
     };
     let md5 = written(&header(20_000, Some((1_795_226_514, 500_000_000)), "MD5"), 16, &[4096..8192, 12_288..16_384]);

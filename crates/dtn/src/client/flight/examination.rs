@@ -145,7 +145,7 @@ mod tests {
 
     fn sidecar_of(job: &Job, leaves: &[Leaf]) -> Vec<u8> {
         let header = sidecar::header(job, &checksum(), LEAF).unwrap();
-        [journal::encode_header(&header).unwrap(), records(&header, leaves).unwrap()].concat()
+        [journal::encode_header(&header).unwrap(), records(&header, leaves, journal::Writer::ONLY).unwrap()].concat()
     }
 
     fn asked(orders: &[Order], role: Role) -> Vec<u64> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use whimbrel_engine::FaultCode;
-use whimbrel_engine::journal;
+use whimbrel_engine::journal::{self, Writer};
 use whimbrel_engine::plan::ItemId;
 use whimbrel_proto::op::Op;
 
@@ -134,8 +134,9 @@ impl Keeper {
             }
             Request::Begin { item, place, proven, exists } => {
                 let bytes = journal::encode_header(&place.header);
-                let bytes =
-                    bytes.zip(records(&place.header, &proven)).map(|(header, leaves)| [header, leaves].concat());
+                let bytes = bytes
+                    .zip(records(&place.header, &proven, Writer::ONLY))
+                    .map(|(header, leaves)| [header, leaves].concat());
                 // What was kept of a copy that is gone lies there still.
                 let before = self.files.get(&item).filter(|kept| kept.place.name == place.name);
                 let exists = exists || before.is_some_and(|kept| kept.exists);
@@ -145,7 +146,7 @@ impl Keeper {
             }
             Request::Proven { item, leaves } => {
                 if let Some(kept) = self.files.get_mut(&item)
-                    && let Some(records) = records(&kept.place.header, &leaves)
+                    && let Some(records) = records(&kept.place.header, &leaves, Writer::ONLY)
                 {
                     kept.bytes.extend(records);
                 }

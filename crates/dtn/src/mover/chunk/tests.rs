@@ -1,11 +1,12 @@
 //! Power cuts and kills at every step of two hosts that write one file.
 //!
-//! Each seed is a life: files are opened, written (sometimes wrongly), proven, kept, committed and dropped in random
-//! order, and the power goes at random steps; what was not synced survives or not, page by page and name by name. The
-//! verdict compares bytes with the source. Which sync guards what is shown by leaving each out.
+//! Each seed is a life: files are opened, written (sometimes wrongly, also where they are proven), proven, kept, committed and
+//! dropped in random order, sessions are given up while they write, and the power goes at random steps; what was not synced survives or not,
+//! page by page and name by name. The verdict compares bytes with the source. Which sync guards what is shown by leaving each out.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Duration;
 
 use whimbrel_connector::memory::{Memory, Safeguard};
 use whimbrel_connector::{Connector, Follow, StoragePath};
@@ -58,10 +59,39 @@ fn the_digest_of_a_file_is_composed_of_proven_leaves_where_they_tell_it() {
     }
 }
 
+/// A host's data process.
+struct Host {
+    files: Files,
+    writing: Writing,
+}
+
+impl Host {
+    fn new() -> Self {
+        // The test would wait for itself.
+        Self { files: Files::default(), writing: Writing::new(Duration::ZERO) }
+    }
+}
+
+/// A session that was given up while it wrote: its bytes may come as long as it has its part.
+struct Late {
+    index: u64,
+    writer: Arc<dyn WriteAt>,
+    _part: Part,
+}
+
 struct World {
     random: Random,
     storage: Memory,
-    hosts: [Files; 2],
+    hosts: [Host; 2],
+    /// Of the hosts, the one that writes; both do all else.
+    writes: usize,
+    /// Number of the client's login.
+    login: u64,
+    late: Option<Late>,
+    /// What such sessions have begun, and nobody since they are over: no proof counts there.
+    doubtful: BTreeSet<u64>,
+    /// A leaf that was proven was begun again since the file was opened, or a session given up.
+    disturbed: bool,
     version: u32,
     source: Vec<u8>,
     session: Option<Vec<u8>>,
@@ -96,7 +126,12 @@ impl World {
         let mut world = Self {
             random: Random(seed),
             storage,
-            hosts: [Files::default(), Files::default()],
+            hosts: [Host::new(), Host::new()],
+            writes: (seed % 2) as usize,
+            login: 1,
+            late: None,
+            doubtful: BTreeSet::new(),
+            disturbed: false,
             version: 0,
             source: Vec::new(),
             session: None,
@@ -115,19 +150,37 @@ impl World {
         self.version += 1;
         let size = self.random.below(4 * LEAF) as usize;
         self.source = (0..size).map(|_| self.random.next() as u8).collect();
-        (self.session, self.writer, self.unanswered) = (None, None, None);
+        (self.session, self.writer, self.unanswered, self.late) = (None, None, None, None);
         self.forget_proofs();
     }
 
     fn forget_proofs(&mut self) {
         self.kept.clear();
         self.proven.clear();
+        self.doubtful.clear();
     }
 
     fn run(&mut self, op: &Op) -> Result<Outcome, Problem> {
         let host = self.random.below(2) as usize;
-        let storage = Storage { connector: &self.storage, files: &self.hosts[host] };
-        storage.run(op).expect("an operation of this module")
+        self.on(host, |storage| storage.run(op).expect("an operation of this module"))
+    }
+
+    fn on<T>(&self, host: usize, work: impl FnOnce(Storage<'_>) -> T) -> T {
+        let (connector, Host { files, writing }, cancel) = (&self.storage, &self.hosts[host], Cancel::new().unwrap());
+        work(Storage { connector, files, writing, writer: Writer(self.login), cancel: &cancel })
+    }
+
+    /// Begins to write a leaf; fails when the power goes.
+    fn begin(&mut self, index: u64) -> Option<Part> {
+        let (session, range) = (self.session.clone()?, self.range(index));
+        let part = self.on(self.writes, |storage| {
+            let file = storage.open(b"/copy", &session).ok()?;
+            storage.write(&file, slice::from_ref(&range)).ok()
+        })?;
+        if self.late.as_ref().is_none_or(|late| late.index != index) {
+            self.doubtful.remove(&index);
+        }
+        Some(part)
     }
 
     fn leaves(&self) -> u64 {
@@ -168,6 +221,7 @@ impl World {
         let begun = decode(b"/copy", &session).unwrap().session(&self.storage, b"/copy").unwrap();
         self.writer = Some(self.storage.join(&begun).map_err(|fault| fault.to_string())?);
         self.session = Some(session);
+        self.disturbed = !self.doubtful.is_empty();
         self.proven = verified.iter().map(|leaf| leaf.range.start / LEAF).collect();
         for leaf in &verified {
             let index = leaf.range.start / LEAF;
@@ -187,8 +241,15 @@ impl World {
         let (Some(writer), true) = (self.writer.clone(), self.leaves() > 0) else { return };
         let index = self.random.below(self.leaves());
         if self.proven.contains(&index) {
-            return;
+            if self.random.below(4) > 0 {
+                return;
+            }
+            // The answer to its proof was lost: it is put back, and the source may be another file by now.
+            self.kept.remove(&index);
+            self.proven.remove(&index);
+            self.disturbed = true;
         }
+        let Some(_part) = self.begin(index) else { return };
         let mut data = self.of_source(index);
         match self.random.below(8) {
             0 => data[0] ^= 1,
@@ -199,6 +260,32 @@ impl World {
         }
         // Fails when the power goes.
         let _ = writer.write_at(self.range(index).start, &data);
+    }
+
+    /// The client gives its session up while it writes.
+    fn give_up(&mut self) {
+        let (Some(writer), true, true) = (self.writer.clone(), self.leaves() > 0, self.late.is_none()) else { return };
+        let index = self.random.below(self.leaves());
+        if self.proven.contains(&index) {
+            return;
+        }
+        let Some(_part) = self.begin(index) else { return };
+        self.late = Some(Late { index, writer, _part });
+        self.doubtful.insert(index);
+        self.login += 1;
+        self.disturbed = true;
+    }
+
+    /// The last bytes of a session that was given up, or none.
+    fn come_late(&mut self) {
+        let Some(Late { index, writer, _part }) = self.late.take() else { return };
+        let mut data = self.of_source(index);
+        data[0] ^= 1;
+        match self.random.below(2) {
+            // Fails when the power goes, and where the file has its name.
+            0 => drop(writer.write_at(self.range(index).start, &data)),
+            _ => {}
+        }
     }
 
     /// What a mover and a client do together: sync, read back, compare, keep.
@@ -212,7 +299,9 @@ impl World {
         }
         let leaf = Leaf { range: self.range(index), digest: digest(&self.of_source(index)) };
         if self.run(&Op::KeepLeaves { path: b"/copy".to_vec(), session, leaves: vec![leaf] }).is_ok() {
-            self.kept.insert(index);
+            if !self.doubtful.contains(&index) {
+                self.kept.insert(index);
+            }
             self.proven.insert(index);
         }
     }
@@ -233,6 +322,11 @@ impl World {
             Ok(_) if !whole => Err("committed though not all was proven".to_owned()),
             Ok(_) => self.is_committed(),
             Err(Problem::Unproven(_)) if !whole => Ok(()),
+            Err(Problem::Fault(fault)) if fault.code == FaultCode::StorageBusy && (self.disturbed || !whole) => {
+                // What has been begun again, or late, is moved again.
+                (self.session, self.writer) = (None, None);
+                Ok(())
+            }
             Err(_) if self.storage.is_down() => {
                 self.unanswered = whole.then_some(session);
                 Ok(())
@@ -271,8 +365,9 @@ impl World {
 
     /// All programs are gone, and what was not durable may be.
     fn come_back(&mut self) -> Result<(), String> {
-        (self.session, self.writer) = (None, None);
-        self.hosts = [Files::default(), Files::default()];
+        (self.session, self.writer, self.late) = (None, None, None);
+        self.hosts = [Host::new(), Host::new()];
+        self.login += 1;
         let random = &mut self.random;
         let killed = random.below(4) == 0;
         match random.below(3) {
@@ -313,6 +408,8 @@ impl World {
                 30..34 => self.commit()?,
                 34 => self.discard(),
                 35 => self.new_source(),
+                36 => self.give_up(),
+                37 => self.come_late(),
                 _ => self.storage.cut_power_after(self.random.below(8)),
             }
             if self.storage.is_down() {

@@ -51,7 +51,7 @@ fn fills_a_hole(trusted: &Trusted) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_engine::journal::{Header, Leaf, encode_header, encode_holes, encode_leaves};
+    use whimbrel_engine::journal::{Header, Leaf, Writer, encode_header, encode_holes, encode_leaves};
 
     use super::*;
 
@@ -65,8 +65,8 @@ mod tests {
         hasher.update(&vec![data; (range.end - range.start) as usize]);
         let leaf = Leaf { range, digest: hasher.finish().as_bytes().to_vec() };
         // The last two leaves are a hole.
-        let holes = encode_holes(&header, std::slice::from_ref(&(2 * LEAF..SIZE))).unwrap();
-        let leaves = encode_leaves(&header, &[leaf]).unwrap();
+        let holes = encode_holes(&header, std::slice::from_ref(&(2 * LEAF..SIZE)), Writer::ONLY).unwrap();
+        let leaves = encode_leaves(&header, &[leaf], Writer::ONLY).unwrap();
         let begin = encode_header(&header).unwrap();
         let both = [[&begin[..], &leaves, &holes].concat(), [&begin[..], &holes, &leaves].concat()];
         let [first, then] = both.map(|bytes| read(&bytes).disputed);

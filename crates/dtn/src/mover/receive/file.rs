@@ -43,13 +43,18 @@ pub(super) struct File {
     pub(super) unique_name: Option<Vec<u8>>,
     /// What the sender vouches for, where it does.
     pub(super) voucher: Option<Vec<u8>>,
+    /// Of a chunk: others know that it is being written, as long as this is kept.
+    _part: Option<chunk::Part>,
 }
 
 impl File {
-    pub(super) fn begin(node: &Node, spec: &ReceiveSpec) -> Result<Self, Fault> {
+    pub(super) fn begin(task: &Task<'_>, spec: &ReceiveSpec) -> Result<Self, Fault> {
         if let WriteKind::Chunk { offset, session } = &spec.write {
-            return Self::of_chunk(node, spec, *offset, session);
+            let chunk = chunk::begin(task, &spec.path, session, *offset, spec.expected_size)?;
+            let (origin, start, _part) = (*offset, *offset, Some(chunk.part));
+            return Ok(Self { origin, start, _part, ..Self::of(chunk.session, chunk.writer) });
         }
+        let node = task.node;
         let connector = node.connector.as_ref();
         let session = begin_session(connector, spec)?;
         let mut file = Self::join(node, spec, &session)?;
@@ -65,16 +70,9 @@ impl File {
         Ok(file)
     }
 
-    /// A part of an unfinished file, which lies inside the whole.
-    fn of_chunk(node: &Node, spec: &ReceiveSpec, offset: u64, session: &[u8]) -> Result<Self, Fault> {
-        let (session, writer) = chunk::join(node, &spec.path, session)?;
-        let size = session.size.unwrap_or(MAX_OFFSET);
-        let end = offset.checked_add(spec.expected_size.unwrap_or(0));
-        if end.is_none_or(|end| end > size) {
-            let fault = Fault::new(FaultCode::InvalidArgument, "receive a chunk").on_path(&spec.path);
-            return Err(fault.detail(format!("it would end beyond the file's {size} bytes")));
-        }
-        Ok(Self { session, writer, origin: offset, start: offset, unique_name: None, voucher: None })
+    /// A file that begins at its first byte.
+    pub(super) fn of(session: WriteSession, writer: Arc<dyn WriteAt>) -> Self {
+        Self { session, writer, origin: 0, start: 0, unique_name: None, voucher: None, _part: None }
     }
 
     pub(super) fn join(node: &Node, spec: &ReceiveSpec, session: &WriteSession) -> Result<Self, Fault> {
@@ -83,8 +81,7 @@ impl File {
             WriteKind::Restart { done } => (0, check_offset(from_beginning(done))?),
             WriteKind::Replace | WriteKind::Unique | WriteKind::Append => (0, 0),
         };
-        let (writer, session) = (node.connector.join(session)?, session.clone());
-        Ok(Self { session, writer, origin, start, unique_name: None, voucher: None })
+        Ok(Self { origin, start, ..Self::of(session.clone(), node.connector.join(session)?) })
     }
 
     /// The bytes of which some may be left out because they are holes of the source: the digests of both ends cover them.
