@@ -109,7 +109,8 @@ impl RangeSet {
     /// What is both in the set and in `within`.
     pub fn within(&self, within: Range<u64>) -> RangeSet {
         let inside = |r: &Range<u64>| r.start.max(within.start)..r.end.min(within.end);
-        self.ranges.iter().map(inside).collect()
+        let first = self.ranges.partition_point(|r| r.end <= within.start);
+        self.ranges[first..].iter().take_while(|r| r.start < within.end).map(inside).collect()
     }
 
     /// What of `within` is not in the set, in order.

@@ -106,6 +106,8 @@ fn sound(reading: &Reading) -> Result<&Header, Fault> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::slice;
+
     use whimbrel_connector::memory::Memory;
     use whimbrel_connector::{Connector, Disposition, StoragePath, WriteIntent};
     use whimbrel_engine::journal::{Leaf, decode, encode_header, encode_leaves};
@@ -129,14 +131,14 @@ pub(super) mod tests {
     }
 
     fn begin(journal: &Noted, range: Range<u64>) -> Result<bool, FaultCode> {
-        journal.begin(Writer(2), std::slice::from_ref(&range), true).map_err(|fault| fault.code)
+        journal.begin(Writer(2), slice::from_ref(&range), true).map_err(|fault| fault.code)
     }
 
     #[test]
     fn what_others_have_added_is_read_before_anything_is_said() {
         let journal = a_journal();
         let others = Noted::new(journal.journal.clone());
-        others.begin(Writer(1), &[0..2 * LEAF], true).unwrap();
+        others.begin(Writer(1), slice::from_ref(&(0..2 * LEAF)), true).unwrap();
         let leaf = Leaf { range: 0..LEAF, digest: vec![0] };
         others.append(&encode_leaves(&header(), &[leaf], Writer(1)).unwrap()).unwrap();
         assert!(journal.may_prove(Writer(2), [&(0..LEAF)]).unwrap());

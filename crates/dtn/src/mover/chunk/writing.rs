@@ -164,6 +164,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
     use std::sync::mpsc;
     use std::thread;
 
@@ -223,7 +224,8 @@ mod tests {
         let (began, begun) = mpsc::channel();
         thread::scope(|scope| {
             let (parts, journal, cancel) = (&parts, &journal, &cancel);
-            let stopped = scope.spawn(move || parts.begin(journal, Writer(1), &[0..1], cancel, || Ok(())).map(drop));
+            let stopped = scope
+                .spawn(move || parts.begin(journal, Writer(1), slice::from_ref(&(0..1)), cancel, || Ok(())).map(drop));
             cancel.cancel();
             assert_eq!(stopped.join().unwrap().unwrap_err().code, FaultCode::Cancelled);
             scope.spawn(move || began.send(begin(parts, journal, 2, 0..1).map(drop)).unwrap());
@@ -235,7 +237,8 @@ mod tests {
             begun.recv().unwrap().unwrap();
         });
         let gone = || Err(Fault::new(FaultCode::NotFound, "look"));
-        let refused = parts.begin(&journal, Writer(4), &[0..1], &Cancel::new().unwrap(), gone).map(drop);
+        let refused =
+            parts.begin(&journal, Writer(4), slice::from_ref(&(0..1)), &Cancel::new().unwrap(), gone).map(drop);
         assert_eq!(refused.unwrap_err().code, FaultCode::NotFound);
         assert_eq!(open_to(&journal, 0..LEAF), [2], "and says nothing");
     }
