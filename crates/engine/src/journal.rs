@@ -20,7 +20,7 @@ mod tests;
 
 use std::ops::Range;
 
-pub use self::reading::Reading;
+pub use self::reading::{Reading, decode};
 use crate::ranges::RangeSet;
 use crate::records;
 
@@ -89,8 +89,10 @@ pub struct Trusted {
     pub disputed: bool,
     /// What was made a hole as it is in the source.
     pub holes: RangeSet,
-    /// What was proven and does not count, because somebody has begun to write it and has not proven it since.
-    pub withdrawn: RangeSet,
+    /// Leaves that were proven and do not count, because somebody has begun to write them and has not proven them since; ascending.
+    pub withdrawn: Vec<Leaf>,
+    /// The same of holes.
+    pub filled: RangeSet,
     /// Length of the trusted part, bytes.
     pub sound: usize,
     /// Whether anything follows the trusted part.
@@ -192,13 +194,4 @@ fn spans(header: &Header, ranges: &[Range<u64>], record: impl Fn(&Range<u64>) ->
 
 fn body(range: &Range<u64>, writer: Writer, rest: &[u8]) -> Vec<u8> {
     [&range.start.to_le_bytes(), &range.end.to_le_bytes(), &writer.0.to_le_bytes(), rest].concat()
-}
-
-/// Reads a journal up to the first record that is torn or wrong.
-///
-/// A repeated header is harmless (two hosts may open a file at once); a different one is wrong.
-pub fn decode(bytes: &[u8]) -> Trusted {
-    let mut reading = Reading::default();
-    reading.read(bytes);
-    reading.trusted()
 }

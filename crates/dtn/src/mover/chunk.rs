@@ -3,6 +3,7 @@
 //! The client proves leaves; here they are recorded beside the unfinished file, and the file gets
 //! its name only when the record covers all of it. See `docs/design/chunks.md`.
 
+mod again;
 mod noted;
 #[cfg(test)]
 mod tests;
@@ -16,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use whimbrel_connector::{Attributes, Connector, Disposition, WriteAt, WriteIntent, WriteSession};
+use whimbrel_connector::{Attributes, Connector, Disposition, Journal, WriteAt, WriteIntent, WriteSession};
 use whimbrel_engine::journal::{self, Header, Trusted, Writer};
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome, StorageFacts};
 use whimbrel_transport::Cancel;
@@ -41,6 +42,9 @@ const ATTEMPTS: usize = 32;
 
 /// Interval of signs of life while a whole file is read before it gets its name.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// Most bytes that a commit reads once more: some seconds.
+const READ_AGAIN: u64 = 4 << 30;
 
 /// Largest file the systems here can address.
 const MAX_SIZE: u64 = i64::MAX as u64;
@@ -304,22 +308,9 @@ impl<'a> Storage<'a> {
         };
         let records = journaled::records(&file.header, leaves, self.writer).ok_or_else(bad)?;
         if !records.is_empty() {
-            self.is_proven_by(&file, leaves.iter().map(|leaf| &leaf.range))?;
             self.append(&file, &records)?;
         }
         Ok(Outcome::Done)
-    }
-
-    /// Refuses a proof that says nothing any more: others have begun to write there since.
-    fn is_proven_by<'b>(&self, file: &File, leaves: impl Iterator<Item = &'b Range<u64>>) -> Result<(), Problem> {
-        let told = file.journal.may_prove(self.writer, leaves).and_then(|may| match may {
-            true => Ok(()),
-            false => Err(written_again(&file.path)),
-        });
-        told.or_else(|fault| {
-            self.files.forget(&file.path, &file.ticket);
-            self.unless_committed(&file.path, &file.ticket, fault)
-        })
     }
 
     /// Begins to write these ranges, unless the hidden name is another file's by now: what is written would be lost.
@@ -373,9 +364,12 @@ impl<'a> Storage<'a> {
         let ticket = decode(path, session)?;
         let size = ticket.size;
         let begun = ticket.session(self.connector, path)?;
-        let _committing = self.writing.of(&begun.token).commit();
+        let committing = self.writing.of(&begun.token).commit();
         match self.connector.journal(&begun) {
-            Ok(journal) => prove(&journal.read()?, size, path)?,
+            Ok(journal) => {
+                self.prove_again(path, session, journal.as_ref(), &committing)?;
+                prove(&journal.read()?, size, path)?;
+            }
             Err(fault) => self.unless_committed(path, session, fault)?,
         }
         let attributes = Attributes { size: Some(size), ..attributes };
@@ -384,6 +378,37 @@ impl<'a> Storage<'a> {
         self.files.forget(path, session);
         committed?;
         Ok(Outcome::Done)
+    }
+
+    /// Where only that is missing, reads once more what was proven and has been begun by others since: they are gone, or copy the same.
+    ///
+    /// What it holds is known, so nobody has to move it again.
+    fn prove_again(
+        &self,
+        path: &[u8],
+        ticket: &[u8],
+        journal: &dyn Journal,
+        committing: &writing::Commit,
+    ) -> Result<(), Problem> {
+        let trusted = trust::read(&journal.read()?);
+        let (Some(header), false) = (&trusted.header, trusted.disputed) else { return Ok(()) };
+        let leaves = &trusted.withdrawn;
+        let ranges: Vec<Range<u64>> = leaves.iter().map(|leaf| leaf.range.clone()).collect();
+        let again: RangeSet = ranges.iter().cloned().collect();
+        let is_all = trusted.missing().as_slice().iter().all(|range| again.covers(range.clone()));
+        if again.is_empty() || !is_all || again.len() > READ_AGAIN || !committing.wait_for(&ranges, self.cancel)? {
+            return Ok(());
+        }
+        let file = self.open(path, ticket)?;
+        for leaf in leaves {
+            if !again::is_there(file.writer.as_ref(), header, leaf, self.cancel)? {
+                return Ok(());
+            }
+        }
+        let begun = journal::encode_beginnings(header, &ranges, self.writer, true);
+        let proven = journal::encode_leaves(header, leaves, self.writer);
+        let records = begun.zip(proven).map(|(begun, proven)| [begun, proven].concat());
+        Ok(journal.append(&records.expect("leaves of this file"))?)
     }
 
     fn discard(&self, path: &[u8], session: &[u8]) -> Result<Outcome, Fault> {
@@ -525,7 +550,8 @@ fn prove(bytes: &[u8], size: u64, path: &[u8]) -> Result<(), Problem> {
     }
     let missing = trusted.missing();
     let mut never = missing.clone();
-    never.subtract(&trusted.withdrawn);
+    never.subtract(&trusted.withdrawn.iter().map(|leaf| leaf.range.clone()).collect());
+    never.subtract(&trusted.filled);
     match &trusted.header {
         Some(header) if header.size != size => {
             Err(Problem::Unproven(format!("the journal is about {} bytes, not {size}", header.size)))

@@ -10,7 +10,7 @@ use crate::records;
 /// Most writers that have begun and not proven what they wrote. One that is gone stays only until its part is moved again.
 const MOST_WRITERS: usize = 1024;
 
-/// A journal as far as it was read.
+/// A journal as far as it was read: what of the file counts.
 ///
 /// A beginning opens its leaves to its writer, and one that is alone closes them to all others; a proof closes its leaf to whoever gave it.
 /// A leaf counts while it has a proof and is open to nobody: then whoever wrote it has read the right bytes there afterwards, and whichever of
@@ -18,23 +18,56 @@ const MOST_WRITERS: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     header: Option<Header>,
-    /// By their starts; the last record of each.
-    leaves: BTreeMap<u64, Leaf>,
-    holes: RangeSet,
-    disputed: bool,
+    /// Leaves and holes that have a proof.
+    proven: RangeSet,
     /// What each writer has begun and not proven since; none is empty.
     open: Vec<(Writer, RangeSet)>,
     sound: usize,
     torn: bool,
 }
 
+/// A record that proves something.
+struct Proof<'a> {
+    range: Range<u64>,
+    /// `None` of a hole.
+    digest: Option<&'a [u8]>,
+}
+
+/// Reads a journal up to the first record that is torn or wrong.
+///
+/// A repeated header is harmless (two hosts may open a file at once); a different one is wrong.
+pub fn decode(bytes: &[u8]) -> Trusted {
+    let mut reading = Reading::default();
+    let (mut all, mut holes, mut disputed) = (BTreeMap::<u64, Leaf>::new(), RangeSet::new(), false);
+    reading.read_proofs(bytes, |Proof { range, digest }| match digest {
+        None => holes.insert(range),
+        Some(digest) => {
+            let leaf = Leaf { range, digest: digest.to_vec() };
+            disputed |= all.get(&leaf.range.start).is_some_and(|known| known.digest != leaf.digest);
+            all.insert(leaf.range.start, leaf);
+        }
+    });
+    let open = reading.open();
+    let (withdrawn, leaves) = all.into_values().partition(|leaf| open.touches(leaf.range.clone()));
+    let mut filled = holes.clone();
+    holes.subtract(&open);
+    filled.subtract(&holes);
+    let Reading { header, sound, torn, .. } = reading;
+    Trusted { header, leaves, disputed, holes, withdrawn, filled, sound, torn }
+}
+
 impl Reading {
     /// Goes on with bytes that follow those which were sound: see [`Self::sound`].
     pub fn read(&mut self, bytes: &[u8]) {
+        self.read_proofs(bytes, |_| {});
+    }
+
+    fn read_proofs(&mut self, bytes: &[u8], mut proof: impl FnMut(Proof<'_>)) {
         let mut rest = bytes;
         while let Some((kind, body, after)) = records::next(rest) {
-            if self.take(kind, body).is_none() {
-                break;
+            match self.take(kind, body) {
+                Some(proven) => proven.into_iter().for_each(&mut proof),
+                None => break,
             }
             rest = after;
         }
@@ -60,57 +93,35 @@ impl Reading {
     /// Whether a leaf that has a byte of `range` counts as proven, or as a hole.
     pub fn counts_any_of(&self, range: &Range<u64>) -> bool {
         let Some(header) = &self.header else { return false };
-        let leaves = header.leaves_of(range);
-        let mut proven: RangeSet = self.leaves.range(leaves.clone()).map(|(_, leaf)| leaf.range.clone()).collect();
-        proven.union_with(&self.holes.within(leaves));
+        let mut proven = self.proven.within(header.leaves_of(range));
         self.open.iter().for_each(|(_, open)| proven.subtract(open));
         !proven.is_empty()
     }
 
-    /// Whether a proof of `leaf` by `writer` says anything: not where others write it, and this one does not, or does not any more.
-    pub fn may_prove(&self, writer: Writer, leaf: &Range<u64>) -> bool {
-        let mut open = self.open.iter().filter(|(_, open)| open.touches(leaf.clone())).peekable();
-        open.peek().is_none() || open.any(|(other, _)| *other == writer)
+    /// What anybody has begun and not proven.
+    fn open(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        self.open.iter().for_each(|(_, open)| all.union_with(open));
+        all
     }
 
-    /// All that can be trusted.
-    pub fn trusted(self) -> Trusted {
-        let mut open = RangeSet::new();
-        self.open.iter().for_each(|(_, ranges)| open.union_with(ranges));
-        let (withdrawn, leaves): (Vec<_>, Vec<_>) =
-            self.leaves.into_values().partition(|leaf| open.touches(leaf.range.clone()));
-        let mut holes = self.holes.clone();
-        holes.subtract(&open);
-        let mut lost = self.holes;
-        lost.subtract(&holes);
-        lost.union_with(&withdrawn.into_iter().map(|leaf| leaf.range).collect());
-        let Self { header, disputed, sound, torn, .. } = self;
-        Trusted { header, leaves, disputed, holes, withdrawn: lost, sound, torn }
-    }
-
-    /// Takes one record in; `None` when it is wrong.
-    fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
+    /// Takes one record in, with what it proves; `None` when it is wrong.
+    fn take<'a>(&mut self, kind: u8, body: &'a [u8]) -> Option<Option<Proof<'a>>> {
         if kind == HEADER {
             let header = decode_header(body)?;
-            return (*self.header.get_or_insert_with(|| header.clone()) == header).then_some(());
+            return (*self.header.get_or_insert_with(|| header.clone()) == header).then_some(None);
         }
         let header = self.header.as_ref()?;
         let (range, writer, rest) = decode_span(body)?;
-        match kind {
-            LEAF if header.is_leaf(&range) && (1..=DIGEST_MAX).contains(&rest.len()) => {
-                self.close(writer, &range);
-                let leaf = Leaf { range, digest: rest.to_vec() };
-                let known = self.leaves.insert(leaf.range.start, leaf.clone());
-                self.disputed |= known.is_some_and(|known| known.digest != leaf.digest);
-            }
-            HOLE if header.is_leaves(&range) && rest.is_empty() => {
-                self.close(writer, &range);
-                self.holes.insert(range);
-            }
-            BEGINNING if header.is_leaves(&range) => return self.begin(writer, range, rest),
+        let digest = match kind {
+            LEAF if header.is_leaf(&range) && (1..=DIGEST_MAX).contains(&rest.len()) => Some(rest),
+            HOLE if header.is_leaves(&range) && rest.is_empty() => None,
+            BEGINNING if header.is_leaves(&range) => return self.begin(writer, range, rest).map(|()| None),
             _ => return None,
-        }
-        Some(())
+        };
+        self.close(writer, &range);
+        self.proven.insert(range.clone());
+        Some(Some(Proof { range, digest }))
     }
 
     fn begin(&mut self, writer: Writer, range: Range<u64>, alone: &[u8]) -> Option<()> {

@@ -90,8 +90,10 @@ struct World {
     late: Option<Late>,
     /// What such sessions have begun, and nobody since they are over: no proof counts there.
     doubtful: BTreeSet<u64>,
-    /// A leaf that was proven was begun again since the file was opened, or a session given up.
-    disturbed: bool,
+    /// What was told to be proven, answered or not.
+    told: BTreeSet<u64>,
+    /// What the present login has begun.
+    mine: BTreeSet<u64>,
     version: u32,
     source: Vec<u8>,
     session: Option<Vec<u8>>,
@@ -109,8 +111,7 @@ struct World {
 }
 
 fn digest(data: &[u8]) -> String {
-    let sum = data.iter().fold(0x811c_9dc5u32, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{sum:08x}")
+    Algorithm::Crc32c.digest(data).to_string()
 }
 
 fn path() -> StoragePath {
@@ -131,7 +132,8 @@ impl World {
             login: 1,
             late: None,
             doubtful: BTreeSet::new(),
-            disturbed: false,
+            mine: BTreeSet::new(),
+            told: BTreeSet::new(),
             version: 0,
             source: Vec::new(),
             session: None,
@@ -158,6 +160,13 @@ impl World {
         self.kept.clear();
         self.proven.clear();
         self.doubtful.clear();
+        self.told.clear();
+        self.mine.clear();
+    }
+
+    fn log_in(&mut self) {
+        self.login += 1;
+        self.mine.clear();
     }
 
     fn run(&mut self, op: &Op) -> Result<Outcome, Problem> {
@@ -180,6 +189,7 @@ impl World {
         if self.late.as_ref().is_none_or(|late| late.index != index) {
             self.doubtful.remove(&index);
         }
+        self.mine.insert(index);
         Some(part)
     }
 
@@ -221,7 +231,6 @@ impl World {
         let begun = decode(b"/copy", &session).unwrap().session(&self.storage, b"/copy").unwrap();
         self.writer = Some(self.storage.join(&begun).map_err(|fault| fault.to_string())?);
         self.session = Some(session);
-        self.disturbed = !self.doubtful.is_empty();
         self.proven = verified.iter().map(|leaf| leaf.range.start / LEAF).collect();
         for leaf in &verified {
             let index = leaf.range.start / LEAF;
@@ -247,7 +256,6 @@ impl World {
             // The answer to its proof was lost: it is put back, and the source may be another file by now.
             self.kept.remove(&index);
             self.proven.remove(&index);
-            self.disturbed = true;
         }
         let Some(_part) = self.begin(index) else { return };
         let mut data = self.of_source(index);
@@ -272,8 +280,7 @@ impl World {
         let Some(_part) = self.begin(index) else { return };
         self.late = Some(Late { index, writer, _part });
         self.doubtful.insert(index);
-        self.login += 1;
-        self.disturbed = true;
+        self.log_in();
     }
 
     /// The last bytes of a session that was given up, or none.
@@ -296,9 +303,10 @@ impl World {
         if writer.sync().is_err() || self.read_back(index) != self.of_source(index) {
             return;
         }
+        self.told.insert(index);
         let leaf = Leaf { range: self.range(index), digest: digest(&self.of_source(index)) };
         if self.run(&Op::KeepLeaves { path: b"/copy".to_vec(), session, leaves: vec![leaf] }).is_ok() {
-            if !self.doubtful.contains(&index) {
+            if !self.doubtful.contains(&index) && self.mine.contains(&index) {
                 self.kept.insert(index);
             }
             self.proven.insert(index);
@@ -308,7 +316,9 @@ impl World {
     fn commit(&mut self) -> Result<(), String> {
         let Some(session) = self.session.clone() else { return Ok(()) };
         let whole = self.proven.len() as u64 == self.leaves();
-        if whole {
+        // What was written again since may hold the same.
+        let told = self.told.union(&self.proven).count() as u64 == self.leaves();
+        if told {
             self.attempted.push(self.source.clone());
         }
         match self.run(&Op::CommitChunked {
@@ -318,16 +328,18 @@ impl World {
             mode: None,
             expected: None,
         }) {
-            Ok(_) if !whole => Err("committed though not all was proven".to_owned()),
+            Ok(_) if !told => Err("committed though not all was proven".to_owned()),
             Ok(_) => self.is_committed(),
             Err(Problem::Unproven(_)) if !whole => Ok(()),
-            Err(Problem::Fault(fault)) if fault.code == FaultCode::StorageBusy && (self.disturbed || !whole) => {
-                // What has been begun again, or late, is moved again.
+            Err(Problem::Fault(fault))
+                if fault.code == FaultCode::StorageBusy && (!self.doubtful.is_empty() || !whole) =>
+            {
+                // What has been begun again, or was perhaps written late, is moved again.
                 (self.session, self.writer) = (None, None);
                 Ok(())
             }
             Err(_) if self.storage.is_down() => {
-                self.unanswered = whole.then_some(session);
+                self.unanswered = told.then_some(session);
                 Ok(())
             }
             Err(problem) => Err(format!("cannot be committed: {problem:?}")),
@@ -366,7 +378,7 @@ impl World {
     fn come_back(&mut self) -> Result<(), String> {
         (self.session, self.writer, self.late) = (None, None, None);
         self.hosts = [Host::new(), Host::new()];
-        self.login += 1;
+        self.log_in();
         let random = &mut self.random;
         let killed = random.below(4) == 0;
         match random.below(3) {

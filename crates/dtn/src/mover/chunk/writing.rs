@@ -2,8 +2,8 @@
 //!
 //! Sessions that were given up, and other runs of the same copy, may write a leaf while this one does, or after it was proven. So each says
 //! in the journal what it begins, before its first byte, and a leaf counts only when all of them have proven it
-//! ([`whimbrel_engine::journal::Reading`]). The movers of
-//! this process know of each other besides: what one has begun is over for all when it ends, proven or not.
+//! ([`whimbrel_engine::journal::Reading`]). The movers of this process know of each other besides: who begins where no other writes is alone,
+//! and a commit waits until those are over whose leaves were proven by others.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,8 +16,8 @@ use whimbrel_transport::Cancel;
 
 use super::noted::Noted;
 
-/// Time that a session which was given up has to notice; then both write, and neither leaf counts before both are over.
-const GIVES_WAY: Duration = Duration::from_secs(1);
+/// Longest time that a commit waits for others who write.
+const ENDS: Duration = Duration::from_secs(10);
 
 /// Interval at which whoever waits looks whether it is to stop.
 const LOOKS: Duration = Duration::from_millis(200);
@@ -26,19 +26,20 @@ const LOOKS: Duration = Duration::from_millis(200);
 pub struct Writing {
     /// By the tokens of their sessions.
     files: Mutex<HashMap<Vec<u8>, Weak<Parts>>>,
-    gives_way: Duration,
+    /// See [`ENDS`].
+    patience: Duration,
 }
 
 impl Default for Writing {
     fn default() -> Self {
-        Self::new(GIVES_WAY)
+        Self::new(ENDS)
     }
 }
 
 impl Writing {
-    /// Nothing is written; whoever writes has so long to end when another begins there.
-    pub(super) fn new(gives_way: Duration) -> Self {
-        Self { files: Mutex::default(), gives_way }
+    /// Nothing is written; `patience`: how long a commit waits for those who write.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { files: Mutex::default(), patience }
     }
 
     /// What is written of one file.
@@ -49,7 +50,7 @@ impl Writing {
         }
         files.retain(|_, parts| parts.strong_count() > 0);
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let parts = Arc::new(Parts { state, changed, gives_way: self.gives_way });
+        let parts = Arc::new(Parts { state, changed, patience: self.patience });
         files.insert(token.to_vec(), Arc::downgrade(&parts));
         parts
     }
@@ -60,7 +61,7 @@ pub struct Parts {
     state: Mutex<State>,
     /// A part or a commit has ended.
     changed: Condvar,
-    gives_way: Duration,
+    patience: Duration,
 }
 
 #[derive(Default)]
@@ -94,6 +95,22 @@ impl Drop for Part {
 /// A commit, during which no part begins.
 pub struct Commit(Arc<Parts>);
 
+impl Commit {
+    /// Waits until nobody writes to these ranges any more; `false`: somebody still does.
+    pub fn wait_for(&self, ranges: &[Range<u64>], cancel: &Cancel) -> Result<bool, Fault> {
+        let until = Instant::now() + self.0.patience;
+        let mut state = self.0.lock();
+        while state.is_written(None, ranges) {
+            cancel.check("commit")?;
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            state = self.0.wait(state);
+        }
+        Ok(true)
+    }
+}
+
 impl Drop for Commit {
     fn drop(&mut self) {
         self.0.lock().commits -= 1;
@@ -125,10 +142,10 @@ impl Parts {
         cancel: &Cancel,
         check: impl FnOnce() -> Result<(), Fault>,
     ) -> Result<Part, Fault> {
-        let mut state = self.turn(writer, ranges, cancel)?;
+        let mut state = self.turn(cancel)?;
         check()?;
         let leaves = journal.leaves_of(ranges)?;
-        let alone = !state.is_written(writer, &leaves);
+        let alone = !state.is_written(Some(writer), &leaves);
         let withdraws = journal.begin(writer, &leaves, alone)?;
         state.last += 1;
         let part = Part { parts: self.clone(), number: state.last };
@@ -141,23 +158,26 @@ impl Parts {
         Ok(part)
     }
 
-    /// Waits for commits, and a while for others who write there.
-    fn turn(&self, writer: Writer, ranges: &[Range<u64>], cancel: &Cancel) -> Result<MutexGuard<'_, State>, Fault> {
-        let until = Instant::now() + self.gives_way;
+    /// Waits for commits.
+    fn turn(&self, cancel: &Cancel) -> Result<MutexGuard<'_, State>, Fault> {
         let mut state = self.lock();
-        while state.commits > 0 || (state.is_written(writer, ranges) && Instant::now() < until) {
+        while state.commits > 0 {
             cancel.check("begin a part")?;
-            (state, _) = self.changed.wait_timeout(state, LOOKS).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state);
         }
         Ok(state)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, LOOKS).unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
 impl State {
-    /// Whether anybody else writes there.
-    fn is_written(&self, writer: Writer, ranges: &[Range<u64>]) -> bool {
+    /// Whether anybody writes there, other than this one.
+    fn is_written(&self, but: Option<Writer>, ranges: &[Range<u64>]) -> bool {
         let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
-        let others = self.active.iter().filter(|active| active.writer != writer);
+        let others = self.active.iter().filter(|active| Some(active.writer) != but);
         others.flat_map(|active| &active.leaves).any(|leaves| ranges.iter().any(|range| meet(leaves, range)))
     }
 }
@@ -169,50 +189,36 @@ mod tests {
     use std::thread;
 
     use whimbrel_engine::FaultCode;
+    use whimbrel_engine::journal::{Leaf, decode, encode_leaves};
 
-    use super::super::noted::tests::{LEAF, a_journal};
+    use super::super::noted::tests::{LEAF, a_journal, header};
     use super::*;
 
     fn begin(parts: &Arc<Parts>, journal: &Noted, writer: u64, range: Range<u64>) -> Result<Part, Fault> {
         parts.begin(journal, Writer(writer), &[range], &Cancel::new()?, || Ok(()))
     }
 
-    /// All of them where nobody has begun.
-    fn open_to(journal: &Noted, range: Range<u64>) -> Vec<u64> {
-        (1..9).filter(|writer| journal.may_prove(Writer(*writer), [&range]).unwrap()).collect()
+    /// Whether a leaf counts when only this writer has proven it.
+    fn counts(journal: &Noted, writer: u64, index: u64) -> bool {
+        let leaf = Leaf { range: index * LEAF..(index + 1) * LEAF, digest: vec![0] };
+        let proof = encode_leaves(&header(), &[leaf.clone()], Writer(writer)).unwrap();
+        decode(&[journal.read().unwrap(), proof].concat()).leaves.contains(&leaf)
     }
 
     #[test]
     fn a_part_is_begun_alone_once_the_others_there_are_over() {
-        let (journal, parts) = (a_journal(), Writing::new(Duration::ZERO).of(b"file"));
+        let (journal, parts) = (a_journal(), Writing::default().of(b"file"));
         let first = begin(&parts, &journal, 1, 0..1).unwrap();
         drop(begin(&parts, &journal, 2, LEAF - 1..LEAF + 1).unwrap());
-        assert_eq!(open_to(&journal, 0..LEAF), [1, 2], "whole leaves");
-        assert_eq!(open_to(&journal, LEAF..2 * LEAF), [2]);
-        drop(begin(&parts, &journal, 1, 0..1).unwrap());
+        assert!(!counts(&journal, 1, 0) && !counts(&journal, 2, 0), "both write it");
+        assert!(counts(&journal, 2, 1) && !counts(&journal, 1, 1));
         drop(begin(&parts, &journal, 3, 0..LEAF).unwrap());
-        assert_eq!(open_to(&journal, 0..LEAF), [1, 3], "the first is not over, and the second is");
+        assert!(!counts(&journal, 3, 0), "the first is not over");
         drop(first);
         drop(begin(&parts, &journal, 4, 0..LEAF).unwrap());
-        assert_eq!(open_to(&journal, 0..LEAF), [4]);
+        assert!(counts(&journal, 4, 0));
         drop(begin(&parts, &journal, 5, 4 * LEAF..4 * LEAF).unwrap());
-        assert_eq!(open_to(&journal, 3 * LEAF..4 * LEAF).len(), 8, "no byte is of no leaf");
-    }
-
-    #[test]
-    fn whoever_was_given_up_has_a_while_to_end() {
-        let (journal, parts) = (a_journal(), Writing::new(Duration::from_secs(60)).of(b"file"));
-        let first = begin(&parts, &journal, 1, 0..LEAF).unwrap();
-        let (began, begun) = mpsc::channel();
-        thread::scope(|scope| {
-            let (parts, journal) = (&parts, &journal);
-            scope.spawn(move || began.send(begin(parts, journal, 2, 0..LEAF).map(drop)).unwrap());
-            begin(parts, journal, 3, LEAF..2 * LEAF).expect("elsewhere nobody waits");
-            assert!(begun.try_recv().is_err());
-            drop(first);
-            begun.recv().unwrap().unwrap();
-        });
-        assert_eq!(open_to(&journal, 0..LEAF), [2]);
+        assert!(counts(&journal, 6, 3), "no byte is of no leaf");
     }
 
     #[test]
@@ -224,8 +230,8 @@ mod tests {
         let (began, begun) = mpsc::channel();
         thread::scope(|scope| {
             let (parts, journal, cancel) = (&parts, &journal, &cancel);
-            let stopped = scope
-                .spawn(move || parts.begin(journal, Writer(1), slice::from_ref(&(0..1)), cancel, || Ok(())).map(drop));
+            let part = slice::from_ref(&(0..1));
+            let stopped = scope.spawn(move || parts.begin(journal, Writer(1), part, cancel, || Ok(())).map(drop));
             cancel.cancel();
             assert_eq!(stopped.join().unwrap().unwrap_err().code, FaultCode::Cancelled);
             scope.spawn(move || began.send(begin(parts, journal, 2, 0..1).map(drop)).unwrap());
@@ -237,9 +243,31 @@ mod tests {
             begun.recv().unwrap().unwrap();
         });
         let gone = || Err(Fault::new(FaultCode::NotFound, "look"));
-        let refused =
-            parts.begin(&journal, Writer(4), slice::from_ref(&(0..1)), &Cancel::new().unwrap(), gone).map(drop);
-        assert_eq!(refused.unwrap_err().code, FaultCode::NotFound);
-        assert_eq!(open_to(&journal, 0..LEAF), [2], "and says nothing");
+        let refused = parts.begin(&journal, Writer(4), slice::from_ref(&(0..1)), &Cancel::new().unwrap(), gone);
+        assert_eq!(refused.map(drop).unwrap_err().code, FaultCode::NotFound);
+        assert!(counts(&journal, 2, 0), "the one that was stopped and the one that was refused have said nothing");
+    }
+
+    #[test]
+    fn a_commit_waits_a_while_for_those_who_write() {
+        let (journal, hasty) = (a_journal(), Writing::new(Duration::ZERO).of(b"file"));
+        let part = begin(&hasty, &journal, 1, 0..LEAF).unwrap();
+        let (commit, cancel) = (hasty.commit(), Cancel::new().unwrap());
+        let waits = |range: Range<u64>| commit.wait_for(slice::from_ref(&range), &cancel).unwrap();
+        assert!(!waits(0..1) && !waits(0..4 * LEAF) && waits(LEAF..4 * LEAF) && waits(0..0));
+        drop(part);
+        assert!(waits(0..4 * LEAF));
+        let patient = Writing::new(Duration::from_secs(600)).of(b"file");
+        let part = begin(&patient, &journal, 1, 0..LEAF).unwrap();
+        let commit = patient.commit();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| commit.wait_for(slice::from_ref(&(0..1)), &cancel));
+            drop(part);
+            assert!(waits.join().unwrap().unwrap());
+        });
+        let part = begin(&Writing::default().of(b"file"), &journal, 1, 0..LEAF).unwrap();
+        cancel.cancel();
+        let stopped = part.parts.commit().wait_for(slice::from_ref(&(0..1)), &cancel);
+        assert_eq!(stopped.unwrap_err().code, FaultCode::Cancelled);
     }
 }

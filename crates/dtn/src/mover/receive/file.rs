@@ -114,10 +114,11 @@ impl File {
     pub(super) fn make_durable(self, task: &mut Task<'_>, spec: &ReceiveSpec, bytes: u64) {
         let times = Arc::<Times>::default();
         let counted = times.clone();
-        let part = self.part(spec);
+        let range = self.part(spec);
         let work = move |_: &Cancel| {
+            let Self { writer, _part, .. } = self;
             let _working = counted.on_thread();
-            counted.timed(Activity::Storage, || self.writer.sync_range(part))?;
+            counted.timed(Activity::Storage, || writer.sync_range(range))?;
             Ok(Outcome::moved(bytes))
         };
         *task.later = Some(Later { path: spec.path.clone(), work: Box::new(work), times });
