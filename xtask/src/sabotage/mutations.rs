@@ -84,6 +84,7 @@ const RECEIVED_FILE_RS: &str = "crates/dtn/src/mover/receive/file.rs";
 const RECEIVED_FLOW_RS: &str = "crates/dtn/src/mover/receive/flow.rs";
 const UNNAMED_RS: &str = "crates/connector/src/posix/unnamed.rs";
 const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
+const OPENING_RS: &str = "crates/dtn/src/mover/chunk/opening.rs";
 const WRITING_RS: &str = "crates/dtn/src/mover/chunk/writing.rs";
 const READING_RS: &str = "crates/engine/src/journal/reading.rs";
 const RECORDS_RS: &str = "crates/engine/src/records.rs";
@@ -486,7 +487,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: the journal's version of the source",
         guards: "leaves of another version that count as proven",
-        file: CHUNK_RS,
+        file: OPENING_RS,
         find: "Some(header) if header == wanted =>",
         replace: "Some(header) if header.leaf == wanted.leaf =>",
         suite: CRASHES,
@@ -702,7 +703,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: what two sources have proven is not gone on with",
         guards: "a file that can never be committed",
-        file: CHUNK_RS,
+        file: OPENING_RS,
         find: "    if trusted.disputed {\n        return Ok(foreign(&trusted));\n    }\n",
         replace: "",
         suite: CHUNKS,

@@ -5,6 +5,7 @@
 
 mod again;
 mod noted;
+mod opening;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -17,10 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use whimbrel_connector::{Attributes, Connector, Disposition, Journal, WriteAt, WriteIntent, WriteSession};
+use whimbrel_connector::{Attributes, Connector, Journal, WriteAt, WriteSession};
 use whimbrel_engine::journal::{self, Header, Trusted, Writer};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
-use whimbrel_proto::leaf;
 use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome, StorageFacts};
 use whimbrel_transport::Cancel;
 use whimbrel_transport::digest::{self, Algorithm, Digest};
@@ -37,17 +37,11 @@ use crate::journaled;
 /// Most files kept open between operations; each holds up to three descriptors.
 const KEPT: usize = 64;
 
-/// Attempts to agree with others who open the same file at once.
-const ATTEMPTS: usize = 32;
-
 /// Interval of signs of life while a whole file is read before it gets its name.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// Most bytes that a commit reads once more: some seconds.
 const READ_AGAIN: u64 = 4 << 30;
-
-/// Largest file the systems here can address.
-const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// What every commit asks for.
 const DURABLE: Attributes = Attributes { mode: None, group: None, modified: None, size: None, durable: true };
@@ -284,8 +278,7 @@ impl<'a> Storage<'a> {
     }
 
     fn open_chunked(&self, file: &ChunkedFile) -> Result<Outcome, Fault> {
-        let wanted = header_of(file)?;
-        let Agreed { session, trusted, discarded } = agree(self.connector, file, &wanted)?;
+        let opening::Agreed { session, trusted, discarded } = opening::agree(self.connector, file)?;
         let ticket = Ticket { token: session.token, size: file.size };
         let session = postcard::to_stdvec(&ticket)
             .map_err(|error| Fault::new(FaultCode::Internal, "encode session").detail(error.to_string()))?;
@@ -417,117 +410,6 @@ impl<'a> Storage<'a> {
         self.connector.abandon(&begun)?;
         Ok(Outcome::Done)
     }
-}
-
-fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
-    let algorithm = match file.leaves.algorithm.as_str() {
-        leaf::NONE => leaf::NONE,
-        name => name.parse::<Algorithm>()?.name(),
-    };
-    let bad = |code, detail| Err(Fault::new(code, "open for chunks").on_path(&file.path).detail(detail));
-    if file.leaves.size == 0 {
-        return bad(FaultCode::InvalidArgument, "a leaf has at least one byte");
-    }
-    if file.size > MAX_SIZE {
-        return bad(FaultCode::FileTooLarge, "no file can be that long");
-    }
-    if let Some((seconds, nanoseconds)) = file.modified {
-        timestamp(seconds, nanoseconds)?;
-    }
-    let algorithm = algorithm.to_owned();
-    Ok(Header { size: file.size, modified: file.modified, leaf: file.leaves.size, algorithm })
-}
-
-/// The unfinished file of a version of a source.
-struct Agreed {
-    session: WriteSession,
-    trusted: Trusted,
-    /// Proven bytes of others that were thrown away for it.
-    discarded: u64,
-}
-
-/// Finds or makes the unfinished file whose journal says what is `wanted`.
-///
-/// Others may do the same at once: the first header in a journal counts, and each round begins with
-/// what has the hidden name now.
-fn agree(connector: &dyn Connector, file: &ChunkedFile, wanted: &Header) -> Result<Agreed, Fault> {
-    let path = resolve(&file.path)?;
-    // Space is reserved chunk by chunk: a sparse file needs less than its size.
-    let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: Some(file.size), mode: None };
-    let mut marked: Option<WriteSession> = None;
-    let mut discarded = 0;
-    for _ in 0..ATTEMPTS {
-        let session = connector.begin(&path, &intent)?;
-        if let Some(earlier) = marked.take().filter(|earlier| earlier.token != session.token) {
-            // Its file got its final name before the header was written: nothing may be left beside it.
-            connector.abandon(&earlier)?;
-        }
-        match look(connector, &session, wanted) {
-            Ok(Found::Fitting(trusted)) => return Ok(Agreed { session, trusted, discarded }),
-            Ok(Found::Foreign { proven }) => {
-                connector.abandon(&session)?;
-                discarded += proven;
-            }
-            Ok(Found::Again) => marked = Some(session),
-            // Committed, dropped or replaced since it was begun.
-            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
-            Err(fault) => return Err(fault),
-        }
-    }
-    Err(Fault::new(FaultCode::StorageBusy, "open for chunks")
-        .on_path(&file.path)
-        .detail("others keep opening it for other versions of its source"))
-}
-
-enum Found {
-    /// What is there is about the same version of the same source.
-    Fitting(Trusted),
-    /// What is there is about something else.
-    Foreign {
-        /// Bytes of it that are proven.
-        proven: u64,
-    },
-    /// Something was changed: look again.
-    Again,
-}
-
-fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> Result<Found, Fault> {
-    // Before the journal is read: whoever writes in chunks has written its header first, so bytes
-    // without a journal are those of an ordinary attempt.
-    let leftover = connector.unfinished(&session.path)?.is_some_and(|meta| meta.size > 0);
-    let journal = connector.journal(session)?;
-    let bytes = match journal.read() {
-        // Nobody has written so many records.
-        Err(fault) if fault.code == FaultCode::FileTooLarge => return Ok(Found::Foreign { proven: 0 }),
-        read => read?,
-    };
-    let mut trusted = trust::read(&bytes);
-    if trusted.disputed {
-        return Ok(foreign(&trusted));
-    }
-    match &trusted.header {
-        Some(header) if header == wanted => {
-            // What is appended behind a torn record would never be read.
-            if trusted.torn && !journal.cut(bytes.len() as u64, trusted.sound as u64)? {
-                return Ok(Found::Again);
-            }
-            trusted.torn = false;
-            Ok(Found::Fitting(trusted))
-        }
-        Some(_) => Ok(foreign(&trusted)),
-        None if leftover => Ok(Found::Foreign { proven: 0 }),
-        None => {
-            if journal.cut(bytes.len() as u64, 0)? {
-                let header = journal::encode_header(wanted);
-                journal.append(&header.expect("checked when the operation began"))?;
-            }
-            Ok(Found::Again)
-        }
-    }
-}
-
-fn foreign(trusted: &Trusted) -> Found {
-    Found::Foreign { proven: trusted.leaves.iter().map(|leaf| leaf.range.end - leaf.range.start).sum() }
 }
 
 /// A file of two sources that nothing tells from each other: whoever opens it next begins it anew.

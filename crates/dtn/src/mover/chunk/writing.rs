@@ -201,7 +201,7 @@ mod tests {
     /// Whether a leaf counts when only this writer has proven it.
     fn counts(journal: &Noted, writer: u64, index: u64) -> bool {
         let leaf = Leaf { range: index * LEAF..(index + 1) * LEAF, digest: vec![0] };
-        let proof = encode_leaves(&header(), &[leaf.clone()], Writer(writer)).unwrap();
+        let proof = encode_leaves(&header(), slice::from_ref(&leaf), Writer(writer)).unwrap();
         decode(&[journal.read().unwrap(), proof].concat()).leaves.contains(&leaf)
     }
 
