@@ -16,6 +16,7 @@ const TARGET: &str = "target/coverage";
 const PARSERS: &[&str] = &[
     "crates/proto/src",
     "crates/engine/src/journal.rs",
+    "crates/engine/src/journal/reading.rs",
     "crates/engine/src/records.rs",
     "crates/engine/src/tally.rs",
     "crates/connector/src/posix/token.rs",

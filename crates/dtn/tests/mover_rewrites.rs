@@ -78,13 +78,13 @@ impl Lab {
         }
     }
 
-    /// A login whose part never ends by itself: its sender sends nothing.
-    fn stuck(&mut self, part: Range<u64>) -> (MoverId, OpId) {
-        let (_, receiver) = self.node.pair(&extended(1));
+    /// A login whose part does not end by itself, and its sender, which sends nothing yet.
+    fn stuck(&mut self, part: Range<u64>) -> (MoverId, (MoverId, OpId)) {
+        let (sender, receiver) = self.node.pair(&extended(1));
         let to = self.receive(&part);
         let key = self.node.run(receiver, Op::Receive(to));
         self.node.until(key, |answer| answer.notices.iter().any(|notice| matches!(notice, Notice::Opened { .. })));
-        key
+        (sender, key)
     }
 
     fn keep(&self, leaves: Vec<Leaf>) -> Op {
@@ -150,7 +150,7 @@ fn what_was_begun_again_and_holds_what_was_kept_is_read_and_named() {
         lab.done(movers.1, lab.keep(stored));
         let second = match heard {
             // Nothing comes.
-            false => lab.stuck(L..2 * L).0,
+            false => lab.stuck(L..2 * L).1.0,
             true => {
                 lab.move_over(movers, "source", L..2 * L);
                 movers.1
@@ -180,7 +180,7 @@ fn a_proof_that_comes_after_another_session_began_says_only_what_is_to_be_there(
 #[test]
 fn a_commit_waits_for_a_session_that_was_given_up_and_may_still_write() {
     let mut lab = Lab::new();
-    let late = lab.stuck(0..L);
+    let (_, late) = lab.stuck(0..L);
     let (next, stored) = lab.moved("source", 0..SIZE);
     lab.done(next, lab.keep(stored));
     assert_eq!(lab.found().len(), 3, "its last bytes may come");
@@ -193,12 +193,25 @@ fn a_commit_waits_for_a_session_that_was_given_up_and_may_still_write() {
 }
 
 #[test]
+fn what_comes_late_and_wrong_gets_no_name() {
+    let mut lab = Lab::new();
+    let (sender, late) = lab.stuck(0..L);
+    let (next, stored) = lab.moved("source", 0..SIZE);
+    lab.done(next, lab.keep(stored));
+    let commit = lab.commit();
+    let committing = lab.node.run(next, commit);
+    // As a sender goes on for a while whose client has given up.
+    lab.node.call(sender, Op::Send(SendSpec { length: Some(L), ..send("other") })).done();
+    lab.node.wait(late).done();
+    lab.node.wait(committing).fails_with(FailureKind::Busy);
+    lab.finish(0..L);
+}
+
+#[test]
 fn a_commit_waits_for_a_run_that_copies_the_same_and_names_what_both_have_written() {
     let mut lab = Lab::new();
-    let (source, first) = lab.node.pair(&extended(1));
-    let to = lab.receive(&(0..SIZE));
-    let receiving = lab.node.run(first, Op::Receive(to));
-    lab.node.until(receiving, |answer| answer.notices.iter().any(|notice| matches!(notice, Notice::Opened { .. })));
+    let (source, receiving) = lab.stuck(0..SIZE);
+    let first = receiving.0;
     let (second, stored) = lab.moved("source", 0..SIZE);
     lab.done(second, lab.keep(stored.clone()));
     let commit = lab.commit();
