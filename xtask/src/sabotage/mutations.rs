@@ -496,7 +496,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "check: the journal covers the file before it is committed",
         guards: "an unproven file with its final name",
         file: CHUNK_RS,
-        find: "                prove(&journal.read()?, size, path)?;\n",
+        find: "                prove(&trusted, size, path)?;\n",
         replace: "",
         suite: CRASHES,
     },

@@ -309,7 +309,8 @@ impl<'a> Storage<'a> {
     /// Begins to write these ranges, unless the hidden name is another file's by now: what is written would be lost.
     fn write(&self, file: &File, ranges: &[Range<u64>]) -> Result<Part, Fault> {
         let is_there = || self.connector.journal(&file.session).map(drop);
-        let part = file.parts.begin(&file.journal, self.writer, ranges, self.cancel, is_there);
+        let leaves = ranges.iter().map(|range| file.header.leaves_of(range)).filter(|leaves| !leaves.is_empty());
+        let part = file.parts.begin(&file.journal, self.writer, leaves.collect(), self.cancel, is_there);
         part.inspect_err(|_| self.files.forget(&file.path, &file.ticket))
     }
 
@@ -360,8 +361,12 @@ impl<'a> Storage<'a> {
         let committing = self.writing.of(&begun.token).commit();
         match self.connector.journal(&begun) {
             Ok(journal) => {
-                self.prove_again(path, session, journal.as_ref(), &committing)?;
-                prove(&journal.read()?, size, path)?;
+                // Only what is read from the journal now is trusted, whatever was answered before.
+                let mut trusted = trust::read(&journal.read()?);
+                if self.prove_again(path, session, &trusted, journal.as_ref(), &committing)? {
+                    trusted = trust::read(&journal.read()?);
+                }
+                prove(&trusted, size, path)?;
             }
             Err(fault) => self.unless_committed(path, session, fault)?,
         }
@@ -375,33 +380,36 @@ impl<'a> Storage<'a> {
 
     /// Where only that is missing, reads once more what was proven and has been begun by others since: they are gone, or copy the same.
     ///
-    /// What it holds is known, so nobody has to move it again.
+    /// What it holds is known, so nobody has to move it again. Whether the journal says more than was `trusted`.
     fn prove_again(
         &self,
         path: &[u8],
         ticket: &[u8],
+        trusted: &Trusted,
         journal: &dyn Journal,
         committing: &writing::Commit,
-    ) -> Result<(), Problem> {
-        let trusted = trust::read(&journal.read()?);
-        let (Some(header), false) = (&trusted.header, trusted.disputed) else { return Ok(()) };
+    ) -> Result<bool, Problem> {
         let leaves = &trusted.withdrawn;
+        let Some(header) = trusted.header.as_ref().filter(|_| !leaves.is_empty() && !trusted.disputed) else {
+            return Ok(false);
+        };
         let ranges: Vec<Range<u64>> = leaves.iter().map(|leaf| leaf.range.clone()).collect();
         let again: RangeSet = ranges.iter().cloned().collect();
         let is_all = trusted.missing().as_slice().iter().all(|range| again.covers(range.clone()));
-        if again.is_empty() || !is_all || again.len() > READ_AGAIN || !committing.wait_for(&ranges, self.cancel)? {
-            return Ok(());
+        if !is_all || again.len() > READ_AGAIN || !committing.wait_for(&ranges, self.cancel)? {
+            return Ok(false);
         }
         let file = self.open(path, ticket)?;
         for leaf in leaves {
             if !again::is_there(file.writer.as_ref(), header, leaf, self.cancel)? {
-                return Ok(());
+                return Ok(false);
             }
         }
         let begun = journal::encode_beginnings(header, &ranges, self.writer, true);
         let proven = journal::encode_leaves(header, leaves, self.writer);
         let records = begun.zip(proven).map(|(begun, proven)| [begun, proven].concat());
-        Ok(journal.append(&records.expect("leaves of this file"))?)
+        journal.append(&records.expect("leaves of this file"))?;
+        Ok(true)
     }
 
     fn discard(&self, path: &[u8], session: &[u8]) -> Result<Outcome, Fault> {
@@ -424,9 +432,8 @@ fn written_again(path: &[u8]) -> Fault {
     fault.detail("another session writes a part of it, or did not end well: open it again")
 }
 
-/// Trusts only what is read from the journal now, whatever was answered before.
-fn prove(bytes: &[u8], size: u64, path: &[u8]) -> Result<(), Problem> {
-    let trusted = trust::read(bytes);
+/// Whether all of the file counts.
+fn prove(trusted: &Trusted, size: u64, path: &[u8]) -> Result<(), Problem> {
     if trusted.disputed {
         return Err(disputed().into());
     }

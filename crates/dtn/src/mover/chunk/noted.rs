@@ -44,14 +44,6 @@ impl Noted {
         self.journal.sync()
     }
 
-    /// The leaves that have bytes of these ranges, where there are any.
-    pub fn leaves_of(&self, ranges: &[Range<u64>]) -> Result<Vec<Range<u64>>, Fault> {
-        let mut reading = self.lock();
-        self.read_on(&mut reading)?;
-        let header = sound(&reading)?;
-        Ok(ranges.iter().map(|range| header.leaves_of(range)).filter(|leaves| !leaves.is_empty()).collect())
-    }
-
     /// Says that `writer` begins to write these leaves; whether that withdraws a proof, and is to be synced.
     pub fn begin(&self, writer: Writer, leaves: &[Range<u64>], alone: bool) -> Result<bool, Fault> {
         let mut reading = self.lock();
@@ -142,7 +134,6 @@ pub(super) mod tests {
         assert_eq!(begin(&journal, 0..LEAF), Ok(false));
         journal.append(b"torn").unwrap();
         assert_eq!(begin(&journal, 0..LEAF), Err(FaultCode::StorageBusy));
-        assert_eq!(journal.leaves_of(&[]).unwrap_err().code, FaultCode::StorageBusy);
         let seen = journal.read().unwrap().len() as u64;
         assert!(journal.journal.cut(seen, seen - 4).unwrap());
         assert_eq!(begin(&journal, 0..LEAF), Ok(false));

@@ -130,7 +130,7 @@ impl Parts {
         Commit(self.clone())
     }
 
-    /// Says in the journal that `writer` begins to write `ranges`, durably where that withdraws a proof; before that, `check` says whether
+    /// Says in the journal that `writer` begins to write these whole leaves, durably where that withdraws a proof; before that, `check` says whether
     /// the file is still there.
     ///
     /// `StorageBusy` when the journal is torn or gone: the file is to be opened again.
@@ -138,13 +138,12 @@ impl Parts {
         self: &Arc<Self>,
         journal: &Noted,
         writer: Writer,
-        ranges: &[Range<u64>],
+        leaves: Vec<Range<u64>>,
         cancel: &Cancel,
         check: impl FnOnce() -> Result<(), Fault>,
     ) -> Result<Part, Fault> {
         let mut state = self.turn(cancel)?;
         check()?;
-        let leaves = journal.leaves_of(ranges)?;
         let alone = !state.is_written(Some(writer), &leaves);
         let withdraws = journal.begin(writer, &leaves, alone)?;
         state.last += 1;
@@ -195,7 +194,11 @@ mod tests {
     use super::*;
 
     fn begin(parts: &Arc<Parts>, journal: &Noted, writer: u64, range: Range<u64>) -> Result<Part, Fault> {
-        parts.begin(journal, Writer(writer), &[range], &Cancel::new()?, || Ok(()))
+        parts.begin(journal, Writer(writer), leaves_of(range), &Cancel::new()?, || Ok(()))
+    }
+
+    fn leaves_of(range: Range<u64>) -> Vec<Range<u64>> {
+        Some(header().leaves_of(&range)).into_iter().filter(|leaves| !leaves.is_empty()).collect()
     }
 
     /// Whether a leaf counts when only this writer has proven it.
@@ -230,7 +233,7 @@ mod tests {
         let (began, begun) = mpsc::channel();
         thread::scope(|scope| {
             let (parts, journal, cancel) = (&parts, &journal, &cancel);
-            let part = slice::from_ref(&(0..1));
+            let part = leaves_of(0..1);
             let stopped = scope.spawn(move || parts.begin(journal, Writer(1), part, cancel, || Ok(())).map(drop));
             cancel.cancel();
             assert_eq!(stopped.join().unwrap().unwrap_err().code, FaultCode::Cancelled);
@@ -243,7 +246,7 @@ mod tests {
             begun.recv().unwrap().unwrap();
         });
         let gone = || Err(Fault::new(FaultCode::NotFound, "look"));
-        let refused = parts.begin(&journal, Writer(4), slice::from_ref(&(0..1)), &Cancel::new().unwrap(), gone);
+        let refused = parts.begin(&journal, Writer(4), leaves_of(0..1), &Cancel::new().unwrap(), gone);
         assert_eq!(refused.map(drop).unwrap_err().code, FaultCode::NotFound);
         assert!(counts(&journal, 2, 0), "the one that was stopped and the one that was refused have said nothing");
     }
