@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -219,4 +220,40 @@ fn a_congestion_control_that_is_not_allowed_is_refused_with_the_list() {
     assert_eq!(run.code(), Some(3), "{}", run.stderr_text());
     assert!(run.stderr_text().contains("nosuch is not allowed at the source; allowed are"), "{}", run.stderr_text());
     assert!(!to.exists());
+}
+
+#[test]
+fn a_few_files_go_one_behind_the_other_where_bbr_sends_them_over_a_long_way() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(30)).rate_mbit(800)).expect("laboratory");
+    let directory = public_dir().expect("a directory");
+    let tree = directory.path().join("tree");
+    std::fs::create_dir(&tree).expect("made");
+    for name in ["one", "two", "three"] {
+        std::fs::write(tree.join(name), pattern(5 << 20)).expect("written");
+    }
+    // What was changed of the sessions, and which of them moved files.
+    let moved = |congestion: &str| {
+        lab.set_congestion_control_everywhere(congestion).expect("it is there");
+        let serve = |host: &str| Dtn::on(lab.host(host)).anonymous().start();
+        let (source, destination) = (serve("src"), serve("dst"));
+        let to = destination.url(directory.path().join(congestion));
+        let mut command = lab.host("client").command(support::WHIMBREL);
+        let output =
+            command.args(["--json", "cp", "-r", "--explain", &source.url(&tree), &to]).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}");
+        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let explained = events.iter().rfind(|event| event["event"] == "explained").expect("an explanation").clone();
+        let started = events.iter().filter(|event| event["event"] == "started");
+        let sessions: BTreeSet<_> = started.map(|event| event["slot"].as_u64()).collect();
+        (explained["changes"].to_string(), sessions.len())
+    };
+    let (changes, sessions) = moved("bbr");
+    assert!(changes.contains("only 3 files, 5.24 MB in the mean"), "{changes}");
+    assert_eq!(sessions, 1, "{changes}");
+    let (changes, _) = moved("cubic");
+    assert!(!changes.contains("only 3 files"), "{changes}");
 }

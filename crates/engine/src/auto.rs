@@ -13,6 +13,7 @@ use crate::units::ByteCount;
 
 mod control;
 mod explain;
+mod few;
 mod imposed;
 mod parts;
 #[cfg(test)]

@@ -102,6 +102,11 @@ impl Controller {
         self.sessions
     }
 
+    /// Begins anew with another number of sessions.
+    pub fn restart(&mut self, sessions: u32, now: Instant) {
+        *self = Self::new(self.limits, sessions, now);
+    }
+
     /// From now on there are at most so many, though some nodes have none then; returns whether that is fewer than there were.
     pub fn limit(&mut self, most: u32) -> bool {
         self.limits.most = self.limits.most.min(most.max(1));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::time::{interval, sleep_until};
-use whimbrel_engine::auto::{Bottleneck, Controller, Explain, Facts, Figures, Imposed, Limits, Plan};
+use whimbrel_engine::auto::{Bottleneck, Controller, Explain, Facts, Figures, Imposed, Limits, Plan, Sizes};
 use whimbrel_engine::events::{Event, Outcome};
 use whimbrel_engine::plan::{Action, Attributes, Item, ItemId, RootId};
 use whimbrel_engine::summary::{Summary, exit};
@@ -45,6 +45,10 @@ pub(super) struct Driver {
     explain: Explain,
     /// What the run is planned from, and how.
     plan: (Facts, Plan),
+    /// The files found so far that are to be copied.
+    found: Sizes,
+    /// Whether files are compared, which has nothing to do with the path.
+    compares: bool,
     /// Files of which a checksum is expected, while it is compared whether they need be copied.
     unchecked: HashSet<ItemId>,
     /// Decisions of administrators that were told: rules of several servers may be for the same path.
@@ -77,6 +81,8 @@ impl Driver {
             controller,
             explain,
             plan,
+            found: Sizes::default(),
+            compares: false,
             unchecked: HashSet::new(),
             told: HashSet::new(),
             began: Instant::now(),
@@ -138,6 +144,7 @@ impl Driver {
                         if matches!(plan_result, None | Some(Ok(()))) {
                             self.refuse_never_met();
                         }
+                        self.plan_again();
                         self.take(Input::ListingDone);
                     }
                 },
@@ -193,6 +200,11 @@ impl Driver {
     }
 
     fn admit(&mut self, action: Action, events: &mut impl FnMut(Event)) {
+        match &action {
+            Action::Copy { item } => self.found.add(item.size.unwrap_or(0)),
+            Action::CompareChecksum { .. } | Action::CompareOnly { .. } => self.compares = true,
+            _ => {}
+        }
         self.meet(&action, events);
         self.heed_rules(&action);
         self.take(Input::Planned(action));
@@ -254,6 +266,16 @@ impl Driver {
         }
         if free {
             self.take(Input::Chunking { item: item.id, chunking: chunking.value });
+        }
+    }
+
+    /// Fewer sessions, where those were planned for many files and few were found.
+    fn plan_again(&mut self) {
+        let Some(controller) = self.controller.as_mut().filter(|_| !self.compares) else { return };
+        if let Some(few) = self.plan.0.few(&self.found, controller.sessions()) {
+            controller.restart(few.value, Instant::now());
+            self.explain.changed(&few);
+            self.take(Input::Concurrency { sessions: few.value });
         }
     }
 
