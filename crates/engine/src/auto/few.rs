@@ -23,12 +23,12 @@ const IN_PARTS: u32 = 3;
 const SHORT: f64 = 10.0;
 
 impl Facts {
-    /// Sessions for all files that were `found`, if that is fewer than were planned before they were known.
+    /// Sessions for all files that were `found`, if that is fewer than were planned before any was known.
     pub fn few(&self, found: &Sizes, planned: u32) -> Option<Choice<u32>> {
         let far = self.rtt.or(self.control_rtt).is_some_and(|rtt| rtt >= FAR);
         let is_free = self.fixed.concurrency == Setting::Auto && self.pairs() == 1 && self.starved().is_none();
         let short = found.bytes() as f64 <= SHORT * ASSUMED_RATE && found.mean() >= LEAST;
-        if !far || !is_free || !short || !self.is_paced() {
+        if !self.more_to_come || !far || !is_free || !short || !self.is_paced() {
             return None;
         }
         let divided = self.may_chunk() && found.files_from(self.threshold()) > 0;
@@ -79,6 +79,8 @@ mod tests {
         assert_eq!(sessions(&from_bbr(9), &[8 * MIB; 6]), None);
         assert_eq!(sessions(&Facts { rtt: None, control_rtt: None, ..from_bbr(74) }, &[8 * MIB; 6]), None);
         assert_eq!(sessions(&from_bbr(74), &[]), None);
+        let known = Facts { more_to_come: false, ..from_bbr(74) };
+        assert_eq!(sessions(&known, &[200 * MIB]), None, "planned with what is known");
     }
 
     #[test]
