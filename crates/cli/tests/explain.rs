@@ -17,14 +17,25 @@ use whimbrel_testkit::slow_disk::SlowDisk;
 use whimbrel_testkit::starved::Starved;
 use whimbrel_testkit::tmpfs::Tmpfs;
 
-/// The last explanation of a copy.
+/// What is told of a copy that explains itself.
 #[track_caller]
-fn explained(mut command: Command, places: [&str; 2], more: &[&str]) -> Value {
+fn events(mut command: Command, places: [&str; 2], more: &[&str]) -> Vec<Value> {
     let output = command.args(["--json", "cp", "--explain"]).args(places).args(more).output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    events.rfind(|event| event["event"] == "explained").unwrap_or_else(|| panic!("no explanation in {text}"))
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The last explanation among them.
+#[track_caller]
+fn last_explanation(events: &[Value]) -> &Value {
+    let mut explanations = events.iter().filter(|event| event["event"] == "explained");
+    explanations.next_back().unwrap_or_else(|| panic!("no explanation in {events:?}"))
+}
+
+#[track_caller]
+fn explained(command: Command, places: [&str; 2], more: &[&str]) -> Value {
+    last_explanation(&events(command, places, more)).clone()
 }
 
 fn here() -> Command {
@@ -240,16 +251,10 @@ fn a_few_files_go_one_behind_the_other_where_bbr_sends_them_over_a_long_way() {
         let serve = |host: &str| Dtn::on(lab.host(host)).anonymous().start();
         let (source, destination) = (serve("src"), serve("dst"));
         let to = destination.url(directory.path().join(congestion));
-        let mut command = lab.host("client").command(support::WHIMBREL);
-        let output =
-            command.args(["--json", "cp", "-r", "--explain", &source.url(&tree), &to]).output().expect("it runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{text}");
-        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        let explained = events.iter().rfind(|event| event["event"] == "explained").expect("an explanation").clone();
+        let events = events(lab.host("client").command(support::WHIMBREL), [&source.url(&tree), &to], &["-r"]);
         let started = events.iter().filter(|event| event["event"] == "started");
         let sessions: BTreeSet<_> = started.map(|event| event["slot"].as_u64()).collect();
-        (explained["changes"].to_string(), sessions.len())
+        (last_explanation(&events)["changes"].to_string(), sessions.len())
     };
     let (changes, sessions) = moved("bbr");
     assert!(changes.contains("only 3 files, 5.24 MB in the mean"), "{changes}");

@@ -105,8 +105,6 @@ pub struct Facts {
     pub max_rate: Option<u64>,
     /// Part of the segments that is lost, 0 to 1, when known.
     pub loss: Option<f64>,
-    /// Whether the congestion control takes no loss for congestion (BBR).
-    pub ignores_loss: bool,
     /// Largest window of one channel, bytes, when known.
     pub window: Option<u64>,
     /// Most data channels for each session.
@@ -195,6 +193,17 @@ impl Facts {
         self.max_rate.map_or(rate, |most| rate.min(most.max(1) as f64))
     }
 
+    /// What the source sends with, where that is BBR: it paces, and takes no loss for congestion.
+    fn paced(&self) -> Option<&str> {
+        let sends = self.congestion.as_ref().or(self.congestions.first());
+        sends.map(String::as_str).filter(|name| name.starts_with(PACED))
+    }
+
+    /// Round-trip time of the data path, or else of the control path.
+    fn any_rtt(&self) -> Option<Duration> {
+        self.rtt.or(self.control_rtt)
+    }
+
     fn is_near(&self) -> bool {
         self.rtt.is_some_and(|rtt| rtt < Duration::from_millis(2))
     }
@@ -206,7 +215,7 @@ impl Facts {
             return f64::INFINITY;
         }
         let by_window = self.window.map_or(f64::INFINITY, |window| window as f64 / rtt);
-        let loss = self.loss.filter(|loss| *loss > 0.0 && !self.ignores_loss);
+        let loss = self.loss.filter(|loss| *loss > 0.0 && self.paced().is_none());
         let by_loss = loss.map_or(f64::INFINITY, |loss| 1.22 * SEGMENT / (rtt * loss.sqrt()));
         by_window.min(by_loss)
     }
@@ -534,7 +543,7 @@ mod tests {
         // 1.22 * 1448 / (0.075 * 0.01) = 2.355 MB/s: 54 channels, 8 in each of 7 sessions.
         let plan_ = plan(&lossy);
         assert_eq!((plan_.tuning.parallelism.value, plan_.tuning.concurrency.value), (8, 7));
-        lossy.ignores_loss = true;
+        lossy.congestion = Some("bbr".into());
         let plan_ = plan(&lossy);
         assert_eq!((plan_.tuning.parallelism.value, plan_.tuning.concurrency.value), (4, 4));
         lossy.window = Some(64 << 10);

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use super::starved::PACED;
 use super::{ASSUMED_RATE, Choice, Facts, Sizes, choice};
 use crate::tune::Setting;
 use crate::units::ByteCount;
@@ -25,10 +24,10 @@ const SHORT: f64 = 10.0;
 impl Facts {
     /// Sessions for all files that were `found`, if that is fewer than were planned before any was known.
     pub fn few(&self, found: &Sizes, planned: u32) -> Option<Choice<u32>> {
-        let far = self.rtt.or(self.control_rtt).is_some_and(|rtt| rtt >= FAR);
+        let far = self.any_rtt().is_some_and(|rtt| rtt >= FAR);
         let is_free = self.fixed.concurrency == Setting::Auto && self.pairs() == 1 && self.starved().is_none();
         let short = found.bytes() as f64 <= SHORT * ASSUMED_RATE && found.mean() >= LEAST;
-        if !self.more_to_come || !far || !is_free || !short || !self.is_paced() {
+        if !self.more_to_come || !far || !is_free || !short || self.paced().is_none() {
             return None;
         }
         let divided = self.may_chunk() && found.files_from(self.threshold()) > 0;
@@ -38,12 +37,6 @@ impl Facts {
         let why = "side by side over BBR some would be late, since it takes over slowly what others leave of the path";
         (sessions < planned)
             .then(|| choice(sessions, format!("only {} files, {mean} in the mean: {why}", found.files())))
-    }
-
-    /// Whether the source sends with BBR.
-    fn is_paced(&self) -> bool {
-        let name = self.congestion.as_ref().or(self.congestions.first());
-        name.is_some_and(|name| name.starts_with(PACED))
     }
 }
 

@@ -91,7 +91,7 @@ impl Facts {
     /// Files that such a destination takes one at a time, where the user does not say how many.
     pub(super) fn alone(&self) -> Option<Alone> {
         let (end, rate) = self.starved()?;
-        let trips = self.rtt.or(self.control_rtt).unwrap_or_default().as_secs_f64() * ALONE_ROUND_TRIPS;
+        let trips = self.any_rtt().unwrap_or_default().as_secs_f64() * ALONE_ROUND_TRIPS;
         let least = (rate / f64::from(self.pairs()) * trips.max(ALONE_SECONDS)) as u64;
         let may = end == Starved::Destination && self.fixed.concurrency == Setting::Auto;
         may.then(|| Alone { least, sessions: self.pairs() })
@@ -111,7 +111,7 @@ pub(super) fn channels(facts: &Facts) -> Option<Choice<u32>> {
 
 /// What such a source sends with where its own congestion control paces.
 pub(super) fn congestion(facts: &Facts) -> Option<Choice<Option<String>>> {
-    let own = facts.congestions.first().filter(|own| own.starts_with(PACED) && facts.is_source_starved())?;
+    let own = facts.paced().filter(|_| facts.is_source_starved())?;
     let name = UNPACED.into_iter().find(|name| facts.congestions.iter().any(|known| known == name))?;
     let why =
         format!("the source's processors are slower than the path, and {own} would pace what they leave to be sent");
