@@ -9,8 +9,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
 use support::dtn::Dtn;
 use support::{Field, Server};
+use whimbrel_engine::tune::small_limit;
 use whimbrel_testkit::lab::{Host, Lab, Link, Record, Trace};
 use whimbrel_testkit::peers::{GridftpServer, Tool, public_dir, url_path};
 use whimbrel_testkit::pki::Pki;
@@ -143,6 +145,43 @@ fn certificates_and_delegation_cost_at_most_six_round_trips_more() {
         let is_few = cost.one_way <= clear.one_way + round_trips(most);
         assert!(is_few, "{cost}, {clear} in clear, own: {own}, {delegate}\n{}\n{}", clear.packets, cost.packets);
     }
+}
+
+/// The source is asked for the next file while the destination still has to tell that it has the one before.
+#[test]
+fn whole_files_follow_each_other_without_a_round_trip() {
+    if !require_root() {
+        return;
+    }
+    let rtt = Duration::from_millis(100);
+    let lab = Lab::triangle(Link::new().rtt(rtt)).expect("laboratory");
+    let field = Field::new();
+    std::fs::create_dir(field.path("from/tree")).unwrap();
+    // Larger than what is pipelined as small, smaller than what is divided.
+    let size = usize::try_from(small_limit(Some(rtt)) + 1).unwrap();
+    for name in ["one", "two", "three"] {
+        std::fs::write(field.path("from/tree").join(name), support::pattern(size)).unwrap();
+    }
+    let [source, destination] = ["src", "dst"].map(|host| Dtn::on(lab.host(host)).anonymous().start());
+    // What begins and ends, in order; the client is beside the source, so that it knows of the next file at once.
+    let order = |more: &[&str]| {
+        let (from, to) = (source.url(field.path("from/tree")), destination.url(field.path("to").join(more.join(""))));
+        let tool = support::whimbrel(["--json", "cp", "-r", "--concurrency", "1", &from, &to]).args(more);
+        let run = tool.on(lab.host("src")).run_ok();
+        let told = run.stdout_text();
+        let words = told.lines().filter_map(|line| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            match (event["event"].as_str(), event["size"].as_u64()) {
+                (Some("started"), _) => Some("begins"),
+                (Some("item_done"), Some(1..)) => Some("ends"),
+                _ => None,
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let ahead = order(&[]);
+    assert!(ahead.starts_with("begins begins ends "), "{ahead}");
+    assert_eq!(order(&["--pipeline", "1"]), "begins ends begins ends begins ends", "nothing is sent ahead");
 }
 
 /// RFC 4217: AUTH and the handshake of TLS 1.3. That of the data connection between the servers is one more: without early data

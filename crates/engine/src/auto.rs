@@ -145,8 +145,10 @@ impl Plan {
     pub fn options(&self, facts: &Facts) -> TransferOptions {
         let options = TransferOptions::tuned(&facts.tune_input(), &self.tuning);
         let unequal = facts.pairs() > 1;
+        // What asks for checksums behind a file would ask for them behind the next one.
+        let whole_ahead = !unequal && !facts.checks_follow && options.pipeline != Setting::Fixed(1);
         let (chunking, alone) = (self.chunking.value, facts.alone());
-        TransferOptions { chunking, unequal, alone, max_rate: facts.max_rate, ..options }
+        TransferOptions { chunking, unequal, whole_ahead, alone, max_rate: facts.max_rate, ..options }
     }
 }
 

@@ -54,6 +54,8 @@ use crate::plan::ItemId;
 use crate::progress::Progress;
 use crate::summary::{Failures, Summary};
 
+#[cfg(test)]
+mod ahead_tests;
 mod budget;
 mod chunked;
 mod chunks;

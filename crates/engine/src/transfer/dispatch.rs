@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::entry::Place;
 use super::pipeline::{Flight, Load};
-use super::slot::SlotData;
+use super::slot::{SlotData, SlotState};
 use super::{Command, Job, Slot, TransferMachine, Work};
 use crate::plan::ItemId;
 use crate::ranges::RangeSet;
@@ -41,7 +41,8 @@ impl TransferMachine {
             let for_chunks = share.saturating_sub(for_whole);
             given = (large < share && whole < for_whole && self.give_whole(now))
                 || (large < share && large - whole < for_chunks && self.give_chunk(now))
-                || self.give_ahead(now, for_chunks);
+                || self.give_ahead(now, for_chunks)
+                || self.give_whole_ahead(now);
         }
     }
 
@@ -54,6 +55,36 @@ impl TransferMachine {
         };
         self.start(now, index, item, Load::Whole);
         true
+    }
+
+    /// Gives a session the file behind that which it moves, so that it does not wait for the proof and the name of that one.
+    /// Only while so many wait that every session will have another: what was given is not taken back.
+    fn give_whole_ahead(&mut self, now: Instant) -> bool {
+        if !self.options.whole_ahead {
+            return false;
+        }
+        let sessions = self.slots.iter().filter(|slot| !slot.retired && slot.state != SlotState::Dead).count();
+        let sessions = self.most_large().map_or(sessions, |most| sessions.min(most));
+        // Those that have none yet come first.
+        if self.queue.whole() < sessions + sessions.saturating_sub(self.large_slots()) {
+            return false;
+        }
+        let Some(index) = self.first_of(|slot| self.takes_another(slot)) else {
+            return false;
+        };
+        let Some(item) = self.queue.pop_large() else {
+            return false;
+        };
+        self.start(now, index, item, Load::Whole);
+        true
+    }
+
+    /// Whether a session moves a single large file, of which it is known that it will end.
+    fn takes_another(&self, slot: &SlotData) -> bool {
+        let only = slot.pipeline.iter().next().filter(|_| slot.pipeline.len() == 1 && slot.misses == 0);
+        let ends =
+            |flight: &Flight| self.entries.get(&flight.attempt.item).is_some_and(|entry| entry.item.size.is_some());
+        slot.takes_work() && only.is_some_and(|flight| flight.load == Load::Whole && ends(flight))
     }
 
     /// The first of the sessions that `may` take something, those last whose data connections have failed.

@@ -110,6 +110,9 @@ pub struct TransferOptions {
     pub chunking: Option<Chunking>,
     /// Whether sessions may differ much in speed from the start, because an end has several nodes; default no.
     pub unequal: bool,
+    /// Whether a session gets a whole large file while it moves another: for sessions of about the same speed, to ends that take
+    /// commands ahead and tell all about a file when it has moved; default no.
+    pub whole_ahead: bool,
     /// Large files that more sessions at a time would make slower. Default `None`: none would be.
     pub alone: Option<Alone>,
     /// Most bytes per second, as a mean: what begins is paid off before more begins. Default `None`: no bound.
@@ -151,6 +154,7 @@ impl Default for TransferOptions {
             small_limit: 16 << 20,
             chunking: None,
             unequal: false,
+            whole_ahead: false,
             alone: None,
             max_rate: None,
             queue_limit: 4096,

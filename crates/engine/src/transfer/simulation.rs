@@ -40,6 +40,7 @@ struct World {
     concurrency: usize,
     depth: usize,
     large_limit: u64,
+    whole_ahead: bool,
     /// Open sessions and their jobs in order.
     sessions: BTreeMap<Slot, Vec<Job>>,
     /// What happens when, and to which opening of a session.
@@ -87,7 +88,8 @@ impl World {
                 jobs.push(*job);
                 assert!(jobs.len() <= self.depth, "deeper than told");
                 let large = |job: &Job| job.item.size.is_some_and(|size| size > self.large_limit);
-                assert!(jobs.len() == 1 || !jobs.iter().any(large), "a large item shares its session");
+                let ahead = self.whole_ahead && jobs.len() == 2 && jobs.iter().all(large);
+                assert!(jobs.len() == 1 || ahead || !jobs.iter().any(large), "a large item shares its session");
                 if jobs.len() == 1 {
                     let after = Duration::from_millis(1 + self.random(50));
                     self.plan(slot, after, Happening::Step);
@@ -214,10 +216,12 @@ fn tree(sizes: &[u64]) -> Vec<Action> {
 
 fn run(seed: u64, sizes: &[u64], concurrency: u32, depth: u32, weather: Weather) -> World {
     let large_limit = 1000;
+    let whole_ahead = depth > 1 && seed % 2 == 0;
     let options = TransferOptions {
         concurrency,
         pipeline: Setting::Fixed(depth),
         small_limit: large_limit,
+        whole_ahead,
         queue_limit: 40,
         seed,
         ..TransferOptions::default()
@@ -231,6 +235,7 @@ fn run(seed: u64, sizes: &[u64], concurrency: u32, depth: u32, weather: Weather)
         concurrency: concurrency as usize,
         depth: depth as usize,
         large_limit,
+        whole_ahead,
         sessions: BTreeMap::new(),
         agenda: BTreeMap::new(),
         epochs: HashMap::new(),

@@ -61,6 +61,8 @@ struct Watch {
     last_sign: Instant,
     /// What moves data, and how many bytes it has still to move.
     moving: Option<(Attempt, u64)>,
+    /// A large file that has begun behind one that still moves.
+    next: Option<(Attempt, u64)>,
     /// The attempt of which an end tells, or has told, how much has moved: not every end does.
     told: Option<Attempt>,
 }
@@ -80,7 +82,7 @@ impl SlotData {
             last_given: 0,
             failures: 0,
             misses: 0,
-            watch: Watch { window_start: now, window_bytes: 0, last_sign: now, moving: None, told: None },
+            watch: Watch { window_start: now, window_bytes: 0, last_sign: now, moving: None, next: None, told: None },
         }
     }
 
@@ -126,19 +128,36 @@ impl SlotData {
         self.watch.last_sign = now;
     }
 
-    /// `attempt` moves data from now on, `left` bytes are still to come.
+    /// `attempt` moves data from now on, `left` bytes are still to come. Behind a large file that still moves it is watched
+    /// when that has moved.
     pub(super) fn set_moving(&mut self, attempt: Attempt, left: u64) {
-        self.watch.moving = Some((attempt, left));
+        let is_behind = self.count(Load::Whole) > 1 && self.watch.moving.is_some_and(|(moving, _)| moving != attempt);
+        let place = if is_behind { &mut self.watch.next } else { &mut self.watch.moving };
+        *place = Some((attempt, left));
     }
 
     /// An end tells how much of `attempt` has moved.
     pub(super) fn set_told(&mut self, attempt: Attempt) {
-        self.watch.told = Some(attempt);
+        if !self.is_next(attempt) {
+            self.watch.told = Some(attempt);
+        }
     }
 
-    /// `attempt` moves data no more.
+    /// `attempt` moves data no more; what has begun behind it is watched now.
     pub(super) fn clear_moving(&mut self, attempt: Attempt) {
-        self.watch.moving = self.watch.moving.filter(|(moving, _)| *moving != attempt);
+        if self.is_next(attempt) {
+            self.watch.next = None;
+        }
+        if self.watch.moving.is_some_and(|(moving, _)| moving == attempt) {
+            self.watch.moving = self.watch.next.take();
+            let next = self.watch.moving.map(|(next, _)| next);
+            // The same ends tell of it.
+            self.watch.told = self.watch.told.and_then(|told| if told == attempt { next } else { Some(told) });
+        }
+    }
+
+    fn is_next(&self, attempt: Attempt) -> bool {
+        self.watch.next.is_some_and(|(next, _)| next == attempt)
     }
 
     /// Takes something on.
@@ -187,7 +206,7 @@ impl SlotData {
 
     /// What ran on a session that is over.
     pub(super) fn take_pipeline(&mut self) -> Vec<Attempt> {
-        self.watch.moving = None;
+        (self.watch.moving, self.watch.next) = (None, None);
         self.short.end();
         self.pipeline.take()
     }
@@ -202,13 +221,13 @@ impl SlotData {
     pub(super) fn moved(&mut self, now: Instant, attempt: Attempt, bytes: u64) -> bool {
         self.watch.window_bytes = self.watch.window_bytes.saturating_add(bytes);
         self.moved_in_all = self.moved_in_all.saturating_add(bytes);
-        if let Some((moving, left)) = &mut self.watch.moving
-            && *moving == attempt
+        for (_, left) in
+            [&mut self.watch.moving, &mut self.watch.next].into_iter().flatten().filter(|(of, _)| *of == attempt)
         {
             *left = left.saturating_sub(bytes);
         }
         self.watch.last_sign = now;
-        if bytes > 0 && self.watch.told.replace(attempt) != Some(attempt) {
+        if bytes > 0 && !self.is_next(attempt) && self.watch.told.replace(attempt) != Some(attempt) {
             self.watch.window_start = now;
         }
         let before = self.weight();
@@ -221,7 +240,8 @@ impl SlotData {
     pub(super) fn owed(&self) -> Option<u64> {
         let (moving, left) = self.watch.moving.filter(|(_, left)| (1..u64::MAX).contains(left))?;
         let others = self.pipeline.iter().filter(|flight| flight.attempt != moving);
-        Some(others.map(|flight| flight.bytes + flight.small).fold(left, u64::saturating_add))
+        let others = others.map(|flight| flight.bytes + flight.small);
+        Some(others.chain(self.watch.next.map(|(_, left)| left)).fold(left, u64::saturating_add))
     }
 
     /// When to look at the slot again.
