@@ -610,6 +610,19 @@ mod tests {
     }
 
     #[test]
+    fn whole_files_go_ahead_where_commands_may_and_the_reply_tells_all() {
+        let ahead = |facts: &Facts| plan(facts).options(facts).whole_ahead;
+        let free = facts(&[], 75);
+        assert!(ahead(&free));
+        let (mut fixed, mut nodes) = (free.clone(), free.clone());
+        fixed.fixed.pipeline = Setting::Fixed(1);
+        nodes.source.nodes = 2;
+        let behind = Facts { checks_follow: true, ..free.clone() };
+        let alone = Facts { can_pipeline: false, ..free };
+        assert_eq!([fixed, nodes, behind, alone].map(|facts| ahead(&facts)), [false; 4]);
+    }
+
+    #[test]
     fn under_a_bound_on_the_rate_shorter_files_are_divided() {
         let free = facts(&[100 * MIB; 20], 0);
         assert_eq!(plan(&free).chunking.value, None);

@@ -54,9 +54,14 @@ fn a_session_that_is_still_being_opened_gets_its_file_first() {
 }
 
 #[test]
-fn nothing_waits_behind_a_file_without_end_or_where_no_command_goes_ahead() {
+fn nothing_waits_behind_what_has_no_end_or_is_compared_or_where_no_command_goes_ahead() {
     let mut bench = bench(1, 0);
     bench.put(Input::Planned(Action::Copy { item: Item { size: None, ..item(0, 0) } }));
+    bench.open_all();
+    (1..3).for_each(|id| bench.copy(id, LARGE));
+    assert_eq!(bench.started(), [0]);
+    let mut bench = self::bench(1, 0);
+    bench.put(Input::Planned(Action::CompareChecksum { item: item(0, LARGE) }));
     bench.open_all();
     (1..3).for_each(|id| bench.copy(id, LARGE));
     assert_eq!(bench.started(), [0]);

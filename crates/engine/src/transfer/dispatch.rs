@@ -79,12 +79,13 @@ impl TransferMachine {
         true
     }
 
-    /// Whether a session moves a single large file, of which it is known that it will end.
+    /// Whether a session copies a single large file, of which it is known that it will end. Behind one that is compared data
+    /// would wait for the slower of two ends that hash.
     fn takes_another(&self, slot: &SlotData) -> bool {
         let only = slot.pipeline.iter().next().filter(|_| slot.pipeline.len() == 1 && slot.misses == 0);
-        let ends =
-            |flight: &Flight| self.entries.get(&flight.attempt.item).is_some_and(|entry| entry.item.size.is_some());
-        slot.takes_work() && only.is_some_and(|flight| flight.load == Load::Whole && ends(flight))
+        let only = only.filter(|flight| slot.takes_work() && flight.load == Load::Whole);
+        let entry = only.and_then(|flight| self.entries.get(&flight.attempt.item));
+        entry.is_some_and(|entry| entry.work == Work::Copy && entry.item.size.is_some())
     }
 
     /// The first of the sessions that `may` take something, those last whose data connections have failed.

@@ -216,7 +216,7 @@ fn tree(sizes: &[u64]) -> Vec<Action> {
 
 fn run(seed: u64, sizes: &[u64], concurrency: u32, depth: u32, weather: Weather) -> World {
     let large_limit = 1000;
-    let whole_ahead = depth > 1 && seed % 2 == 0;
+    let whole_ahead = depth > 1 && seed.is_multiple_of(2);
     let options = TransferOptions {
         concurrency,
         pipeline: Setting::Fixed(depth),
