@@ -104,3 +104,16 @@ fn the_first_of_two_files_is_watched_until_it_has_moved_and_then_the_second() {
     let (_, fault) = &bench.closed[0];
     assert_eq!(fault.as_ref().map(|fault| fault.code), Some(FaultCode::Stalled));
 }
+
+#[test]
+fn a_file_that_moves_again_after_it_was_examined_is_watched_as_before() {
+    let mut bench = bench(1, 1);
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemStarted { attempt, tells: true });
+    for phase in [Phase::Verifying, Phase::Moving] {
+        bench.put(Input::ItemPhase { attempt, phase });
+    }
+    bench.now += Duration::from_secs(60);
+    bench.put(Input::Tick);
+    assert_eq!(bench.closed.len(), 1, "its ends tell what moves");
+}

@@ -150,9 +150,10 @@ impl SlotData {
         }
         if self.watch.moving.is_some_and(|(moving, _)| moving == attempt) {
             self.watch.moving = self.watch.next.take();
-            let next = self.watch.moving.map(|(next, _)| next);
             // The same ends tell of it.
-            self.watch.told = self.watch.told.and_then(|told| if told == attempt { next } else { Some(told) });
+            if let (Some((next, _)), true) = (self.watch.moving, self.watch.told == Some(attempt)) {
+                self.watch.told = Some(next);
+            }
         }
     }
 
