@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::entry::Place;
 use super::pipeline::{Flight, Load};
-use super::slot::{SlotData, SlotState};
+use super::slot::SlotData;
 use super::{Command, Job, Slot, TransferMachine, Work};
 use crate::plan::ItemId;
 use crate::ranges::RangeSet;
@@ -47,14 +47,8 @@ impl TransferMachine {
     }
 
     fn give_whole(&mut self, now: Instant) -> bool {
-        let Some(index) = self.first_of(|slot| slot.takes_work() && slot.pipeline.is_empty()) else {
-            return false;
-        };
-        let Some(item) = self.queue.pop_large() else {
-            return false;
-        };
-        self.start(now, index, item, Load::Whole);
-        true
+        let index = self.first_of(|slot| slot.takes_work() && slot.pipeline.is_empty());
+        index.is_some_and(|index| self.start_whole(now, index))
     }
 
     /// Gives a session the file behind that which it moves, so that it does not wait for the proof and the name of that one.
@@ -63,20 +57,14 @@ impl TransferMachine {
         if !self.options.whole_ahead {
             return false;
         }
-        let sessions = self.slots.iter().filter(|slot| !slot.retired && slot.state != SlotState::Dead).count();
+        let sessions = self.slots.iter().filter(|slot| slot.is_wanted()).count();
         let sessions = self.most_large().map_or(sessions, |most| sessions.min(most));
         // Those that have none yet come first.
         if self.queue.whole() < sessions + sessions.saturating_sub(self.large_slots()) {
             return false;
         }
-        let Some(index) = self.first_of(|slot| self.takes_another(slot)) else {
-            return false;
-        };
-        let Some(item) = self.queue.pop_large() else {
-            return false;
-        };
-        self.start(now, index, item, Load::Whole);
-        true
+        let index = self.first_of(|slot| self.takes_another(slot));
+        index.is_some_and(|index| self.start_whole(now, index))
     }
 
     /// Whether a session copies a single large file, of which it is known that it will end. Behind one that is compared data
@@ -254,6 +242,15 @@ impl TransferMachine {
             self.progress.attempt(&job.item, tries, job.received.len());
         }
         self.give(now, index, job, load);
+    }
+
+    /// Gives a session the largest file that waits to be moved whole.
+    fn start_whole(&mut self, now: Instant, index: usize) -> bool {
+        let Some(item) = self.queue.pop_large() else {
+            return false;
+        };
+        self.start(now, index, item, Load::Whole);
+        true
     }
 
     /// Gives a session the next part of a file that is moved in chunks.

@@ -113,7 +113,7 @@ impl TransferMachine {
     }
 
     fn give_up_if_all_dead(&mut self, fault: Fault) {
-        if self.slots.iter().any(|slot| slot.state != SlotState::Dead && !slot.retired) {
+        if self.slots.iter().any(SlotData::is_wanted) {
             return;
         }
         // One that was too many may do what the dead ones cannot, unless it has been given up since.

@@ -95,6 +95,11 @@ impl SlotData {
         self.is_ready() && !self.retired
     }
 
+    /// Whether it works, or will once it is opened.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.retired && self.state != SlotState::Dead
+    }
+
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, SlotState::Ready | SlotState::Opening { .. })
     }
