@@ -189,6 +189,23 @@ mod tests {
         assert_eq!(fs::read(&hidden).unwrap(), b"second");
     }
 
+    /// Its answer was lost, or another host named the file: the hidden name is that of somebody else's bytes by then.
+    #[test]
+    fn a_commit_of_what_has_its_name_already_leaves_the_next_unfinished_file_alone() {
+        let (dir, storage) = lab();
+        let other = Posix::open(dir.path(), PosixOptions::default()).unwrap();
+        let first = begin(&storage, Disposition::Continue).unwrap();
+        let writer = storage.join(&first).unwrap();
+        writer.write_at(0, b"first").unwrap();
+        other.commit(&first, &[], &Attributes::default()).unwrap();
+        let next = begin(&other, Disposition::Continue).unwrap();
+        other.join(&next).unwrap().write_at(0, b"half of").unwrap();
+        // The file is still open here.
+        storage.commit(&first, &[], &Attributes::default()).unwrap();
+        assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"first");
+        assert_eq!(fs::read(dir.path().join(".file.whimbrel-part")).unwrap(), b"half of");
+    }
+
     /// Whoever may open an unfinished file can lock it: all that ask for the lock give up, and go on when it is free.
     #[test]
     fn a_lock_that_is_never_released_stops_nobody_for_ever() {
