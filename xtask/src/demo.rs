@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crate::command::{Result, cargo, root, run};
 use crate::setup;
@@ -20,6 +21,8 @@ const FILES: &[(&str, u64)] = &[
 ];
 const SMALL_FILES: u64 = 500;
 const SMALL_SIZE: u64 = 10_240;
+/// How long a server may take to end after it was asked to.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Sets up, builds, moves, verifies; with `keep` the two nodes go on running until Enter or end of input.
 pub fn run_demo(keep: bool) -> Result {
@@ -89,7 +92,7 @@ impl Drop for Place {
     }
 }
 
-/// A running `whimbrel dtn`, stopped with the value.
+/// A running `whimbrel dtn`, asked to end with the value, as a service manager would.
 struct Node {
     process: Child,
     url: String,
@@ -113,11 +116,29 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Whether it has ended by itself, once asked to.
+    fn ends(&mut self) -> bool {
+        let asked = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &self.process.id().to_string()]).status();
+        let late = Instant::now() + ENDS_WITHIN;
+        while asked.as_ref().is_ok_and(|status| status.success()) && Instant::now() < late {
+            match self.process.try_wait() {
+                Ok(None) => sleep(Duration::from_millis(10)),
+                Ok(Some(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
-        // Ending a process that has ended already is no error worth telling.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if !self.ends() {
+            // Ending a process that has ended already is no error worth telling.
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
     }
 }
 

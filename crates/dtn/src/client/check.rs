@@ -4,7 +4,7 @@ mod data;
 
 use std::time::{Duration, Instant};
 
-use whimbrel_engine::listing::ObjectKind;
+use whimbrel_engine::listing::{ObjectKind, split, trimmed};
 use whimbrel_engine::plan::quote_path;
 use whimbrel_engine::summary::{exit, exit_code_for};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -156,10 +156,9 @@ async fn look(remote: Remote, path: &[u8]) -> (Remote, Result<(&[u8], Option<Ste
 
 /// The directory that a file is in.
 fn parent(path: &[u8]) -> &[u8] {
-    match path.iter().rposition(|&byte| byte == b'/') {
-        Some(0) => b"/",
-        Some(slash) => &path[..slash],
-        None => b".",
+    match trimmed(split(path).0) {
+        b"" => b".",
+        above => above,
     }
 }
 

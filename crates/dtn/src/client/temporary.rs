@@ -3,7 +3,7 @@
 //! `.NAME.whimbrel-RUN` is a file that moves as a whole, `.NAME.whimbrel-RUN-VERSION` one that moves in chunks. Beside the
 //! latter are `...-kept`, what is proven of it, and `...-live`, a directory that its run makes again and again.
 
-use whimbrel_engine::listing::{self, Timestamp};
+use whimbrel_engine::listing::{Timestamp, split};
 use whimbrel_engine::plan::Item;
 use whimbrel_transport::digest::Algorithm;
 
@@ -43,7 +43,7 @@ fn version_of(source: &[u8], size: Option<u64>, modified: Option<Timestamp>) -> 
 
 /// The name of a file that moves as a whole, until it has its own.
 pub fn of_whole(path: &[u8], run: RunId) -> Vec<u8> {
-    let (directory, stem) = split(path);
+    let (directory, stem) = stem(path);
     [directory, &stem, WORD, run.to_string().as_bytes()].concat()
 }
 
@@ -69,12 +69,12 @@ pub fn trial(path: &[u8], run: RunId) -> Vec<u8> {
 
 /// The directory of a path, with the slash at its end.
 pub fn directory_of(path: &[u8]) -> &[u8] {
-    listing::split(path).0
+    split(path).0
 }
 
 /// The directory of a path, with the slash at its end, and what the names of its unfinished copies begin with.
-pub fn split(path: &[u8]) -> (&[u8], Vec<u8>) {
-    let (directory, name) = listing::split(path);
+pub fn stem(path: &[u8]) -> (&[u8], Vec<u8>) {
+    let (directory, name) = split(path);
     if name.len() <= LONGEST_NAME {
         return (directory, [b".", name].concat());
     }
@@ -97,7 +97,7 @@ pub enum Part {
 /// What the name of an unfinished copy tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
-    /// What it begins with ([`split`]).
+    /// What it begins with ([`stem`]).
     pub stem: Vec<u8>,
     /// Whose it is.
     pub run: RunId,
@@ -132,7 +132,7 @@ impl Name {
 
 /// Whether a path has the form of an unfinished copy's name, whose place it must not take.
 pub fn is_temporary_name(path: &[u8]) -> bool {
-    Name::parse(listing::split(path).1).is_some()
+    Name::parse(split(path).1).is_some()
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn last(path: &[u8]) -> &[u8] {
-        listing::split(path).1
+        split(path).1
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(live(&of_chunks(&longest, run, &a_version())).len(), 3 + 255);
         let other = [b"/d/".as_slice(), &[b'x'; 254], b"y"].concat();
         assert_ne!(of_whole(&long, run), of_whole(&other, run));
-        assert_eq!(Name::parse(last(&of_whole(&long, run))).unwrap().stem, split(&long).1);
+        assert_eq!(Name::parse(last(&of_whole(&long, run))).unwrap().stem, stem(&long).1);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_engine::dispatch::{Change, Subject};
+use whimbrel_engine::listing::{split, trimmed};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::fate;
@@ -143,11 +144,10 @@ async fn make_all<'a>(end: &mut End, base: &[u8], directory: &'a [u8]) -> Result
     Ok(new)
 }
 
-/// The directory that a path lies in.
+/// The directory that a path lies in; nothing for the root, which needs not be made.
 fn parent(path: &[u8]) -> &[u8] {
-    let path = path.strip_suffix(b"/").unwrap_or(path);
-    let slash = path.iter().rposition(|&byte| byte == b'/');
-    slash.map_or(&b""[..], |at| &path[..at])
+    let above = split(trimmed(path)).0;
+    above.strip_suffix(b"/").unwrap_or(above)
 }
 
 impl Ledger {

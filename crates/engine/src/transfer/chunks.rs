@@ -42,7 +42,7 @@ impl TransferMachine {
     /// Lets as many files be opened as the sessions will want parts of.
     pub(super) fn open_files(&mut self) {
         if let Some(chunking) = self.options.chunking {
-            let sessions = self.slots.iter().filter(|slot| !slot.retired).count();
+            let sessions = self.kept().count();
             let runway = chunking.chunk.saturating_mul(sessions as u64).saturating_mul(u64::from(chunking.ahead));
             self.queue.open_files(sessions, runway);
         }

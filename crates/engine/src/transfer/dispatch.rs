@@ -35,7 +35,7 @@ impl TransferMachine {
         while given && self.budget.allows(now) {
             let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
             let share = self.large_share(ready);
-            let whole = self.slots.iter().filter(|slot| !slot.retired && slot.count(Load::Whole) > 0).count();
+            let whole = self.kept().filter(|slot| slot.count(Load::Whole) > 0).count();
             let large = self.large_slots();
             let for_whole = self.queue.whole_share(share).max(whole);
             let for_chunks = share.saturating_sub(for_whole);
@@ -195,7 +195,7 @@ impl TransferMachine {
     }
 
     pub(super) fn large_slots(&self) -> usize {
-        self.slots.iter().filter(|slot| !slot.retired && slot.is_large()).count()
+        self.kept().filter(|slot| slot.is_large()).count()
     }
 
     pub(super) fn ahead(&self) -> usize {
@@ -209,8 +209,7 @@ impl TransferMachine {
             Setting::Fixed(depth) => depth,
             Setting::Auto => pipeline_depth(self.options.rtt, self.queue.mean_small()),
         };
-        let sessions = self.slots.iter().filter(|slot| !slot.retired);
-        let (count, running) = sessions.fold((0, 0), |(count, sum), slot| (count + 1, sum + slot.pipeline.len()));
+        let (count, running) = self.kept().fold((0, 0), |(count, sum), slot| (count + 1, sum + slot.pipeline.len()));
         let share = (self.queue.short() + running).div_ceil(count.max(1));
         (depth as usize).min(share).max(1)
     }
@@ -219,9 +218,8 @@ impl TransferMachine {
     /// one is still busy with at the end is little; its part of what the path carries in a round trip at least, or it would
     /// run dry between two.
     fn room(&self) -> u64 {
-        let sessions = self.slots.iter().filter(|slot| !slot.retired);
         let (count, held) =
-            sessions.fold((0, 0u64), |(count, sum), slot| (count + 1, sum.saturating_add(slot.weight())));
+            self.kept().fold((0, 0u64), |(count, sum), slot| (count + 1, sum.saturating_add(slot.weight())));
         let left = self.queue.small_bytes().saturating_add(held);
         left.max(self.options.small_limit) / (2 * count.max(1))
     }

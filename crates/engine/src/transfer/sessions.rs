@@ -178,11 +178,11 @@ impl TransferMachine {
     /// Opens as many sessions as there is work for.
     pub(super) fn open_sessions(&mut self, now: Instant) {
         let running: usize = self.slots.iter().map(|slot| slot.pipeline.len()).sum();
-        let most = self.slots.iter().filter(|slot| !slot.retired).count();
+        let most = self.kept().count();
         let large = self.queue.whole() + self.chunk_sessions();
         let large = self.most_large().map_or(large, |most| large.min(most.saturating_sub(self.large_slots())));
         let wanted = (self.queue.short() + large + running).min(most);
-        let mut open = self.slots.iter().filter(|slot| slot.is_open() && !slot.retired).count();
+        let mut open = self.kept().filter(|slot| slot.is_open()).count();
         for index in 0..self.slots.len() {
             if open >= wanted {
                 return;
@@ -208,6 +208,11 @@ impl TransferMachine {
             slot.retired = !keep && slot.state != SlotState::Dead;
             kept += usize::from(keep);
         }
+    }
+
+    /// The sessions that are not one too many.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &SlotData> + Clone {
+        self.slots.iter().filter(|slot| !slot.retired)
     }
 
     /// Closes sessions that are one too many and have nothing left to do.

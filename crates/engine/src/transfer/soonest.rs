@@ -95,7 +95,7 @@ impl TransferMachine {
     /// The paces of all sessions that may take short items, and in how many seconds these are done with all there are.
     fn short_paces(&self) -> (Paces, f64) {
         // Those that are still being opened will want their share.
-        let sessions = || self.slots.iter().filter(|slot| !slot.retired && slot.is_open() && !slot.is_large());
+        let sessions = || self.kept().filter(|slot| slot.is_open() && !slot.is_large());
         let paces =
             Paces::new(sessions().map(|slot| slot.short.rate()), ASSUMED_RATE / sessions().count().max(1) as f64);
         let held: f64 = sessions().map(|slot| slot.weight() as f64).sum();

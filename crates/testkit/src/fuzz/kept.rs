@@ -69,7 +69,7 @@ fn check_name(text: &[u8]) {
     let Some(name) = Name::parse(text) else { return };
     assert_eq!(RunId::parse(name.run.to_string().as_bytes()), Some(name.run));
     let final_name = &name.stem[1..];
-    if temporary::split(final_name) == (&b""[..], name.stem.clone()) {
+    if temporary::stem(final_name) == (&b""[..], name.stem.clone()) {
         let whole = temporary::of_whole(final_name, name.run);
         let made = match (&name.version, name.part) {
             (None, _) => whole,

@@ -101,7 +101,7 @@ impl Keeper {
     /// Takes over the most that a run which is no more has left of a file, and removes what else such runs left of it.
     /// Returns whether something was taken over.
     pub(super) async fn take_over(&mut self, target: &Target, wanted: &Wanted) -> bool {
-        let (directory, stem) = temporary::split(&wanted.destination);
+        let (directory, stem) = temporary::stem(&wanted.destination);
         let mut left = self.survey(target, directory).await;
         left.retain(|left| left.is_of_another(&stem, wanted.run));
         left.sort_by_key(|left| std::cmp::Reverse(left.size));

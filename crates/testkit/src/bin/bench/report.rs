@@ -63,10 +63,10 @@ cubic and reno only, and a run of ours in which `ss -ti` sees another counts for
         Section::Neighbour => (
             "A fair neighbour",
             "\
-A stranger's plain connection (iperf3, one stream) from source to destination, watched for ten seconds: alone, beside other
+A stranger's plain connection (iperf3, one stream) from source to destination, watched for half a minute: alone, beside other
 connections that have begun long before, and beside copies of a file larger than that. Times are what the stranger needs for
-100 MiB: beside one equal connection twice as long as alone is fair, and \"times as fast\" is what it gains by having whimbrel
-beside it and not the other.",
+100 MiB. Under cubic one that comes late has less than its equal share for long, so what is fair is told by the rows of iperf3
+in the same run, not by the time alone: \"times as fast\" is what the stranger gains by having whimbrel beside it and not the other.",
         ),
     }
 }

@@ -55,9 +55,14 @@ pub fn text(machine: &Machine, results: &Results, claims: &[Claim]) -> String {
     let mut text = format!("{HEAD}\n{machine}\n");
     let counts = || results.seconds.values().map(Vec::len);
     let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let more = if most > least {
+        format!(", of up to {most} where they differed by more than a tenth")
+    } else {
+        String::new()
+    };
     writeln!(
         text,
-        "Medians of {least} copies, of up to {most} where they differ by more than a tenth: the machine is shared, and other\n\
+        "Medians of {least} copies{more}: the machine is shared, and other\n\
          work only makes copies slower. Error bars are one standard deviation to either side. Every copy of the first round\n\
          was compared byte for byte."
     )

@@ -12,11 +12,11 @@ mod trial;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use whimbrel_testkit::kept_memory::KeptMemory;
-use whimbrel_testkit::measure::{Copies, Outcome, run_program};
+use whimbrel_testkit::measure::{Copies, Machine, Outcome, run_program};
 
 use draw::{Draw, draw};
 use options::Options;
@@ -108,19 +108,8 @@ fn alone(draw: &Draw, whimbrel: &Path) -> Outcome<()> {
 
 /// What it ran on, in a few words.
 fn machine() -> Outcome<String> {
-    let said = |program: &str, arguments: &[&str]| -> Outcome<String> {
-        let output = Command::new(program).args(arguments).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let commit = said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"])?;
-    let date = said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?;
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let Machine { cores, kernel, date, commit, .. } = Machine::read()?;
     let load = fs::read_to_string("/proc/loadavg")?;
-    let load: Vec<&str> = load.split(' ').skip(1).take(1).collect();
-    Ok(format!(
-        "{date}, commit {commit}, {} cores, load {}, Linux {}",
-        std::thread::available_parallelism()?,
-        load.concat(),
-        kernel.trim()
-    ))
+    let load = load.split(' ').nth(1).unwrap_or_default();
+    Ok(format!("{date}, commit {commit}, {cores} cores, load {load}, Linux {kernel}"))
 }
