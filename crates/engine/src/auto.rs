@@ -57,6 +57,9 @@ const LEAST_SHARE: u32 = 2;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s; and between near peers, to compare processors with.
 const ASSUMED_RATE: f64 = 125e6;
 const ASSUMED_NEAR_RATE: f64 = 500e6;
+/// Longest time for a part where others may use the path: only at its end is known whether they do, and only then their share is
+/// given back to them.
+const BRIEF: Duration = Duration::from_secs(5);
 /// Payload bytes of a segment on an Ethernet path with time stamps.
 const SEGMENT: f64 = 1448.0;
 
@@ -148,7 +151,8 @@ impl Plan {
         // What asks for checksums behind a file would ask for them behind the next one.
         let whole_ahead = !unequal && !facts.checks_follow && options.pipeline != Setting::Fixed(1);
         let (chunking, alone) = (self.chunking.value, facts.alone());
-        TransferOptions { chunking, unequal, whole_ahead, alone, max_rate: facts.max_rate, ..options }
+        let brief = facts.is_shared().then_some(BRIEF);
+        TransferOptions { chunking, unequal, whole_ahead, brief, alone, max_rate: facts.max_rate, ..options }
     }
 }
 
@@ -208,6 +212,13 @@ impl Facts {
 
     fn is_near(&self) -> bool {
         self.rtt.is_some_and(|rtt| rtt < Duration::from_millis(2))
+    }
+
+    /// Whether others may use the path between two nodes, and parts are as long as suits it: an end that is starved, or checked
+    /// behind each part, pays for more of them.
+    fn is_shared(&self) -> bool {
+        let chosen = imposed::chunk(self, self.imposed.as_ref()).0 == Setting::Auto;
+        chosen && self.pairs() == 1 && !self.is_near() && !self.checks_follow && self.starved_piece().is_none()
     }
 
     /// Bytes per second that one channel reaches, by its window and by loss (Mathis et al. 1997: `1.22 MSS / (RTT sqrt p)`).
@@ -460,6 +471,18 @@ mod tests {
 
     pub(super) fn chunk(plan: &Plan) -> Option<u64> {
         plan.chunking.value.map(|chunking| chunking.chunk)
+    }
+
+    #[test]
+    fn parts_are_brief_where_others_may_use_the_path_and_nothing_speaks_against_it() {
+        let brief = |facts: &Facts| plan(facts).options(facts).brief;
+        let far = facts(&[GIB], 75);
+        assert_eq!(brief(&far), Some(BRIEF));
+        assert_eq!(brief(&Facts { rtt: None, ..far.clone() }), Some(BRIEF), "between servers of unknown distance");
+        assert_eq!(brief(&facts(&[GIB], 0)), None, "near");
+        assert_eq!(brief(&Facts { chunk: Setting::Fixed(Some(GIB)), ..far.clone() }), None, "somebody's word");
+        assert_eq!(brief(&Facts { checks_follow: true, ..far.clone() }), None);
+        assert_eq!(brief(&Facts { source: EndFacts { nodes: 2, ..EndFacts::default() }, ..far }), None);
     }
 
     #[test]

@@ -98,6 +98,9 @@ pub struct Wire {
     pub reusable: bool,
 }
 
+/// The nodes at the ends of a path, source first; `None` is the client's host.
+pub type Nodes = [Option<SocketAddr>; 2];
+
 /// Two ends.
 pub struct Pair {
     /// Where the bytes come from.
@@ -131,6 +134,11 @@ impl Pair {
             relays: None,
             given: false,
         }
+    }
+
+    /// The nodes at its ends, source first; `None` is this host.
+    pub fn nodes(&self) -> Nodes {
+        [&self.source, &self.destination].map(|end| end.addresses().map(|(node, _)| node))
     }
 
     /// The end in a role.

@@ -33,6 +33,8 @@ use super::tally::Tallying;
 use super::target::Target;
 use super::whole::Whole;
 
+use figures::ShortestTrips;
+
 pub use self::opening::{LoggedIn, asked_early};
 
 /// The two ends of a root; `None` is this host.
@@ -113,6 +115,7 @@ pub struct Shared {
     steered: RefCell<Vec<Choice<String>>>,
     /// How long the rest of the run will take at the present rate; zero until that is known.
     pub left: Cell<Duration>,
+    shortest: RefCell<ShortestTrips>,
     /// Whether the last transfer that told of it had to wait behind a full queue on the path.
     pub queued: Cell<bool>,
 }
@@ -156,6 +159,7 @@ impl Shared {
             steering: RefCell::default(),
             steered: RefCell::default(),
             left: Cell::default(),
+            shortest: RefCell::default(),
             queued: Cell::default(),
         }
     }

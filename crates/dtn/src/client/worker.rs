@@ -306,7 +306,7 @@ impl Worker {
         let (role, _, purpose) = flight.waiting[at];
         if let Notice::Spent(spent) = notice {
             if let (Role::Source, Some((_, pair))) = (role, &self.pair) {
-                self.shared.steer(self.slot.0, || pair.congestions(), spent);
+                self.shared.steer(self.slot.0, pair, spent);
             }
             return self.shared.spent(role, spent);
         }

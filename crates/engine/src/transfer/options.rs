@@ -113,6 +113,9 @@ pub struct TransferOptions {
     /// Whether a session gets a whole large file while it moves another: for sessions of about the same speed, to ends that take
     /// commands ahead and tell all about a file when it has moved; default no.
     pub whole_ahead: bool,
+    /// How long a part may last, by what its session has shown to be able to; before that it is a quarter of a chunk. What a part
+    /// tells of the path comes at its end, and a session that is given back goes then. Default `None`: as long as a chunk does.
+    pub brief: Option<Duration>,
     /// Large files that more sessions at a time would make slower. Default `None`: none would be.
     pub alone: Option<Alone>,
     /// Most bytes per second, as a mean: what begins is paid off before more begins. Default `None`: no bound.
@@ -155,6 +158,7 @@ impl Default for TransferOptions {
             chunking: None,
             unequal: false,
             whole_ahead: false,
+            brief: None,
             alone: None,
             max_rate: None,
             queue_limit: 4096,

@@ -87,9 +87,9 @@ impl TransferMachine {
 
     /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
     /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, what
-    /// it moves in [`TRIPS`], and what it moves in [`WORTH_CUTTING`], up to [`FEW_LEAVES`]; and where the rate is bounded
-    /// no more than what that lets pass in a second. That keeps the ends of the sessions together though their rates change:
-    /// what a slow one holds at the end is little. A share of many leaves is a multiple of [`Chunking::IN_STEP`], which are
+    /// it moves in [`TRIPS`], and what it moves in [`WORTH_CUTTING`], up to [`FEW_LEAVES`]; no more than parts may last; and where
+    /// the rate is bounded no more than what that lets pass in a second. That keeps the ends of the sessions together though
+    /// their rates change: what a slow one holds at the end is little. A share of many leaves is a multiple of [`Chunking::IN_STEP`], which are
     /// hashed in step: what is over costs MD5 as much as all of them.
     pub(super) fn chunk_length(&self, index: usize, id: ItemId, leaf: u64) -> u64 {
         let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
@@ -100,11 +100,20 @@ impl TransferMachine {
         let share = self.queue.bulk() as f64 * paces.of(slot.pace.rate()) / paces.sum;
         let guess = if self.options.unequal && slot.pace.rate().is_none() { UNKNOWN } else { 1 };
         let part = share as u64 / (2 * guess * self.ahead() as u64);
-        let part = part.div_ceil(leaf).saturating_mul(leaf);
+        let part = part.min(self.brief(chunk, slot.pace.rate())).div_ceil(leaf).saturating_mul(leaf);
         let step = leaf.saturating_mul(Chunking::IN_STEP);
         let part = if part > step { part / step * step } else { part };
         let part = part.clamp(least, chunk.max(least));
         self.budget.part().map_or(part, |most| part.min(most / leaf * leaf).max(leaf))
+    }
+
+    /// Most bytes of a session's part for the time that it may last.
+    fn brief(&self, chunk: u64, rate: Option<f64>) -> u64 {
+        match (self.options.brief, rate) {
+            (None, _) => u64::MAX,
+            (Some(_), None) => chunk / UNKNOWN,
+            (Some(most), Some(rate)) => (rate * most.as_secs_f64()) as u64,
+        }
     }
 
     /// Whether a session ends with one leaf more than it has before all sessions together end with everything, or so little

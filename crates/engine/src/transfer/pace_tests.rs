@@ -56,6 +56,19 @@ fn first_parts_are_shorter_where_sessions_may_differ_much() {
 }
 
 #[test]
+fn parts_last_no_longer_than_they_may_once_their_session_has_shown_its_pace() {
+    let length = |brief, pace: f64| {
+        let options = TransferOptions { concurrency: 1, chunking: Some(Chunking::default()), brief, ..options(1) };
+        let mut bench = opened_with(options, 4096 * MIB, 16 * MIB, RangeSet::new());
+        bench.machine.slots[0].pace = if pace > 0.0 { Pace::of(pace * MIB as f64) } else { Pace::default() };
+        bench.machine.chunk_length(0, ItemId(0), 16 * MIB) / MIB
+    };
+    let brief = Some(Duration::from_secs(5));
+    assert_eq!([0.0, 0.1, 2.0, 10.0, 100.0].map(|pace| length(brief, pace)), [32, 16, 16, 64, 128]);
+    assert_eq!([0.0, 0.1, 2.0, 10.0, 100.0].map(|pace| length(None, pace)), [128; 5]);
+}
+
+#[test]
 fn a_slow_session_gets_nothing_ahead_that_it_would_end_with_after_all_others() {
     let in_time = |paces, trip| {
         let mut bench = two(paces, trip, false);

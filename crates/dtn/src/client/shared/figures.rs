@@ -1,5 +1,6 @@
 //! Where the time of transfers went, and the congestion control that follows from it.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use whimbrel_engine::auto::{EndSpent, Sent, Spending, Steering};
@@ -7,7 +8,23 @@ use whimbrel_engine::tune::Choice;
 use whimbrel_proto::op::Spent;
 
 use super::Shared;
-use crate::client::pair::{DataWish, Role};
+use crate::client::pair::{DataWish, Nodes, Pair, Role};
+
+/// The shortest round trip that senders have told of each path: a connection that is made while others fill the path's queue sees
+/// no shorter one than they have.
+#[derive(Debug, Default)]
+pub struct ShortestTrips(HashMap<Nodes, Duration>);
+
+impl ShortestTrips {
+    /// That of a path, of which a sender tells this; zero where none has told any.
+    fn with(&mut self, path: Nodes, told: Duration) -> Duration {
+        let shortest = self.0.entry(path).or_default();
+        if shortest.is_zero() || !told.is_zero() && told < *shortest {
+            *shortest = told;
+        }
+        *shortest
+    }
+}
 
 impl Shared {
     /// What new data connections of a session are to be like, whose sender allows these congestion controls.
@@ -25,11 +42,11 @@ impl Shared {
         self.steered.take()
     }
 
-    /// Decides from what a sender tells, which lets us choose among these.
-    pub fn steer(&self, session: u32, allowed: impl FnOnce() -> Vec<String>, spent: &Spent) {
+    /// Decides from what the sender of a pair tells.
+    pub fn steer(&self, session: u32, pair: &Pair, spent: &Spent) {
         let fixed = self.options.congestion.as_deref();
         let mut steering = self.steering.borrow_mut();
-        let steering = steering.get_or_insert_with(|| Steering::new(&allowed(), fixed));
+        let steering = steering.get_or_insert_with(|| Steering::new(&pair.congestions(), fixed));
         let sent = Sent {
             session,
             congestion: spent.congestion.clone(),
@@ -38,7 +55,7 @@ impl Shared {
             sent: spent.bytes_sent,
             resent: spent.bytes_resent,
             rtt: Duration::from_micros(spent.rtt),
-            rtt_least: Duration::from_micros(spent.rtt_least),
+            rtt_least: self.shortest.borrow_mut().with(pair.nodes(), Duration::from_micros(spent.rtt_least)),
             waited: if spent.threads > 0 { spent.network as f64 / spent.threads as f64 } else { 0.0 },
         };
         self.queued.set(sent.is_queued());
@@ -79,5 +96,19 @@ impl Shared {
     /// Where the time of all transfers so far went.
     pub fn spending(&self) -> Spending {
         self.spending.borrow().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_sees_a_full_queue_only_is_told_the_paths_own_round_trip() {
+        let mut shortest = ShortestTrips::default();
+        let ms = Duration::from_millis;
+        let told = [0, 98, 40, 98, 0, 41].map(|trip| shortest.with([None, None], ms(trip)));
+        assert_eq!(told, [0, 98, 40, 40, 40, 40].map(ms));
+        assert_eq!(shortest.with([None, Some(([192, 0, 2, 1], 2811).into())], ms(90)), ms(90), "of another node");
     }
 }
