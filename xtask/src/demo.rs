@@ -114,18 +114,18 @@ impl Node {
         let node = Self { url: url.clone().unwrap_or_default(), process };
         if url.is_some() { Ok(node) } else { Err(format!("whimbrel dtn said: {line}")) }
     }
-}
 
-impl Node {
-    /// Whether it has ended by itself, once asked to.
+    /// Whether it ends by itself, asked to.
     fn ends(&mut self) -> bool {
         let asked = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &self.process.id().to_string()]).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            return false;
+        }
         let late = Instant::now() + ENDS_WITHIN;
-        while asked.as_ref().is_ok_and(|status| status.success()) && Instant::now() < late {
+        while Instant::now() < late {
             match self.process.try_wait() {
                 Ok(None) => sleep(Duration::from_millis(10)),
-                Ok(Some(_)) => return true,
-                Err(_) => return false,
+                ended => return ended.is_ok(),
             }
         }
         false
